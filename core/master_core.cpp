@@ -27,7 +27,7 @@ MasterCore::MasterCore(const MasterConfig& config)
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
       optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
       rounds_(turn_, decisions_, ballots_, registry_, agenda_),
-      operations_(turn_, decisions_, ballots_, rings_.edges(), tallies_) {
+      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, tallies_) {
     ASSERT(impossible(turn_.limits) == nullptr);
     ASSERT(turn_.limits.control_bytes_max >= control_bytes_least);
     ASSERT(turn_.limits.control_bytes_max - key_overhead >= turn_.limits.key_bytes_max);

@@ -251,7 +251,8 @@ std::string MasterCore::leftovers() const {
                            {"wanted edges of nobody", static_cast<std::size_t>(strange_wanted)},
                            {"key lists of no group", without_group(rounds_.keys().all())},
                            {"starts of no group", operations_.starts_of_no_group()},
-                           {"searches of no group", optimizer_.searches_of_no_group()}});
+                           {"searches of no group", optimizer_.searches_of_no_group()},
+                           {"shares of no group", optimizer_.shares_of_no_group()}});
 }
 
 std::string MasterCore::explain() const {

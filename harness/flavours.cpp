@@ -197,6 +197,18 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     s.timeouts.test = draw.log_uniform(10 * millisecond, second);
     s.timeouts.survey = draw.log_uniform(20 * millisecond, 10 * second);
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
+    if (!draw.chance(700'000)) return;
+    // Bandwidths that are measured early, on uneven paths, cut most collectives of the run.
+    s.limits.unequal_parts_bytes_min = static_cast<std::uint64_t>(draw.log_uniform(1, 4'096));
+    s.workload.optimize_per_mille = 1000;
+    s.timeouts.survey = std::max(s.timeouts.survey, 2 * second);
+    s.timeouts.edge_age = 100 * second;
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_high = std::max(n.latency_high, std::min(10 * n.latency_low, 3 * millisecond));
+    for (PeerPlan& plan : s.peers) {
+        plan.start = std::min(plan.start, draw.log_uniform(millisecond, 200 * millisecond));
+        plan.group = s.peers.front().group;
+    }
 }
 
 // The strategies of members in synchronizations, senders with wrong data in memory, and holders that die together.

@@ -8,14 +8,30 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/voting/graph.hpp"
 
 #include <cstdint>
+#include <span>
 
 namespace pccl::core {
 
-// How the sender has cut its array, beside the shape: by its place in the ring. Slices of another place are of no use.
-inline std::uint64_t cut_of(std::uint32_t world, std::uint32_t position) {
-    return std::uint64_t{world} << 32 | position;
+// A name of the members' shares of an all-reduce; 0: equal parts.
+inline std::uint64_t name_of_shares(std::span<const Piece> shares) {
+    std::uint64_t name = 0;
+    for (const Piece& piece : shares) {
+        // The mix of splitmix64, from one share to the next.
+        name = (name ^ piece.count) + 0x9E3779B97F4A7C15ull;
+        name = (name ^ (name >> 30)) * 0xBF58476D1CE4E5B9ull;
+        name = (name ^ (name >> 27)) * 0x94D049BB133111EBull;
+        name ^= name >> 31;
+    }
+    return name;
+}
+
+// How the sender has cut its array, beside the shape: by the members' shares, and by its place in the ring. Slices that
+// were cut otherwise are of no use.
+inline std::uint64_t cut_of(std::uint32_t world, std::uint32_t position, std::uint64_t shares) {
+    return (std::uint64_t{world} << 32 | position) ^ shares;
 }
 
 inline constexpr OpId ahead_mark = OpId{1} << 63;

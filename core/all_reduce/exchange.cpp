@@ -116,7 +116,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         send.header.slice = next.slice;
         send.header.phase = static_cast<std::uint16_t>(next.phase);
         send.header.length = op.wire_length(next.slice);
-        if (op.ahead) send.header.entry = cut_of(op.id.world, op.id.position);
+        if (op.ahead) send.header.entry = cut_of(op.id.world, op.id.position, op.id.shares);
         if (next.phase == 1)
             send.source = op.final_ref(next.slice);
         else if (!input)

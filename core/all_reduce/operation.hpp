@@ -70,11 +70,12 @@ public:
         Uuid predecessor;
         Uuid successor;
         Serial predecessor_serial = 0;  // of its vote for the start
+        std::uint64_t shares = 0;       // name_of_shares(); 0: equal parts, or no all-reduce
     };
 
     Operation(const Identity& identity, const ReduceShape& shape, Graph graph, BufferId send, BufferId receive,
               const Limits& limits);
-    // An all-reduce.
+    // An all-reduce with equal parts.
     Operation(const Identity& identity, const ReduceShape& shape, BufferId send, BufferId receive,
               const Limits& limits);
 

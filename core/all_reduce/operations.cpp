@@ -198,6 +198,18 @@ std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ba
     return pieces;
 }
 
+std::vector<std::uint32_t> Operations::shares_of(GroupId group, const Ballot& ballot) const {
+    const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
+    const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
+    if (shape.count() < turn_.limits.unequal_parts_bytes_min / element) return {};
+    const std::vector<std::uint32_t>& shares = optimizer_.shares_of(group);
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        if (shares.size() * wire::start_share_bytes > cast.vote.room() + wire::spare_bytes) return {};
+    }
+    if (!shares.empty()) PROBE(started_with_shares);
+    return shares;
+}
+
 void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
     const Ballot decided = ballots_.take(key);
     proto::Decision decision;
@@ -208,9 +220,12 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     const proto::Shape shape = decided.votes().begin()->second.vote.shape();
     const auto kind = static_cast<CollectiveKind>(shape.collective());
     std::vector<Piece> pieces;
+    std::vector<std::uint32_t> shares;
     if (kind != CollectiveKind::all_reduce) {
         pieces = pieces_of(ring, decided);
         start->set_collective(shape.collective());
+    } else if (!in_vote) {
+        shares = shares_of(key.group, decided);
     }
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const Ballot::Cast& cast = decided.votes().at(ring[i]);
@@ -218,6 +233,7 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
         seat->set_uuid(to_bytes(ring[i]));
         seat->set_serial(cast.serial);
         seat->set_batch(cast.vote.batch());
+        if (!shares.empty()) seat->set_share(shares[i]);
         if (pieces.empty()) continue;
         seat->set_index(pieces[i].index);
         seat->set_count(pieces[i].count);

@@ -12,7 +12,7 @@
 
 #include "core/journal/decision_log.hpp"
 #include "core/membership/tallies.hpp"
-#include "core/topology/edge_table.hpp"
+#include "core/topology/ring_optimizer.hpp"
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
 #include "core/voting/graph.hpp"
@@ -26,9 +26,10 @@ namespace pccl::core {
 
 class Operations {
 public:
-    Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges, Tallies& tallies)
+    Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges,
+               RingOptimizer& optimizer, Tallies& tallies)
         : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges),
-          tallies_(tallies) {}
+          optimizer_(optimizer), tallies_(tallies) {}
 
     // ---- starts
     // All members of the group have voted for this start. It happens when its turn comes.
@@ -62,6 +63,8 @@ private:
     bool reduces_in_vote(const GroupState& group, const Ballot& ballot) const;
     // The members by position, for another collective than an all-reduce. `seats`: their votes, in ring order.
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
+    // The shares of an all-reduce by position; empty: equal parts.
+    std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;
     void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
 
@@ -70,6 +73,7 @@ private:
     const RunState& state_;
     BallotBox& ballots_;
     const EdgeTable& edges_;
+    RingOptimizer& optimizer_;
     Tallies& tallies_;
     std::map<GroupId, std::map<std::uint64_t, Tag>> waiting_;  // completed order → tag
     std::uint64_t completed_order_ = 0;

@@ -263,7 +263,7 @@ std::vector<Predecessors::Early> Predecessors::take(const Uuid& remote, OpId op)
 }
 
 std::uint64_t Predecessors::cut_for(const Operation::Identity& operation) {
-    return cut_of(operation.world, (operation.position + operation.world - 1) % operation.world);
+    return cut_of(operation.world, (operation.position + operation.world - 1) % operation.world, operation.shares);
 }
 
 void Predecessors::started(const Operation::Identity& operation) {

@@ -29,7 +29,11 @@ void Reductions::launched(const Launches::Start& launch) {
     identity.world = place_.world;
     identity.position = place_.position;
     identity.successor = place_.successor;
-    auto owned = std::make_unique<Operation>(identity, launch.shape, launch.send, launch.receive, turn_.limits);
+    const std::span<const Piece> shares = may_have_shares(launch.shape) ? place_.shares : std::span<const Piece>{};
+    identity.shares = name_of_shares(shares);
+    auto owned = std::make_unique<Operation>(
+        identity, launch.shape, graph_of(CollectiveKind::all_reduce, place_.world, launch.shape.count, 0, shares),
+        launch.send, launch.receive, turn_.limits);
     if (!owned->wants_to_send()) return;
     PROBE(input_ahead_of_its_start);
     Operation& op = *owned;
@@ -38,11 +42,16 @@ void Reductions::launched(const Launches::Start& launch) {
     owner_.operation_may_send(op);
 }
 
+bool Reductions::may_have_shares(const ReduceShape& shape) const {
+    return shape.count >= turn_.limits.unequal_parts_bytes_min / element_bytes(shape.type);
+}
+
 std::unique_ptr<Operation> Reductions::take_ahead(const Operation::Identity& identity) {
     const auto found = ops_.find(ahead_of(identity.serial));
     if (found == ops_.end()) return {};
     const Operation::Identity& guess = found->second->id;
-    if (guess.world != identity.world || guess.position != identity.position || guess.successor != identity.successor) {
+    if (guess.world != identity.world || guess.position != identity.position || guess.successor != identity.successor ||
+        guess.shares != identity.shares) {
         PROBE(ahead_on_another_ring);
         drop_ahead(identity.serial);
         return {};
@@ -110,7 +119,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
             reduced_in_vote(answer, *launch, std::move(*members));
             return {};
         }
-        place_ = Place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch()};
+        note_place(answer, *launch, *members);
         launches_.begun(launch->tag, start.op());
         begin(start, *launch, std::move(*members));
         return {};
@@ -125,13 +134,32 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
     return {};
 }
 
+void Reductions::note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members) {
+    const proto::StartAnswer& start = answer.start();
+    Place place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch(), {}};
+    if (launch.collective.kind == CollectiveKind::all_reduce && may_have_shares(launch.shape))
+        place.shares = members.pieces;
+    else if (place.world == place_.world && place.position == place_.position && place.successor == place_.successor &&
+             place.epoch == place_.epoch)
+        place.shares = std::move(place_.shares);
+    place_ = std::move(place);
+}
+
 std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnswer& start,
                                                           const Launches::Start& launch) const {
     Members members;
     const Collective& own = launch.collective;
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
-    if (own.kind == CollectiveKind::all_reduce) return members;
     const std::uint32_t world = start.world();
+    if (own.kind == CollectiveKind::all_reduce) {
+        std::uint64_t whole = 0;
+        for (const std::uint32_t share : start.shares()) {
+            members.pieces.push_back({0, share});
+            whole += share;
+        }
+        if (!members.pieces.empty() && (members.pieces.size() != world || whole == 0)) return {};
+        return members;
+    }
     if (static_cast<std::uint32_t>(start.members_size()) != world) return {};
     members.by_index.resize(world);
     bool root_found = own.root.is_nil();
@@ -196,6 +224,7 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     identity.predecessor = uuid_of(start.predecessor());
     identity.successor = uuid_of(start.successor());
     identity.predecessor_serial = start.predecessor_serial();
+    if (launch.collective.kind == CollectiveKind::all_reduce) identity.shares = name_of_shares(members.pieces);
     std::uint64_t in_use = 0;
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
     auto owned = take_ahead(identity);

@@ -119,15 +119,18 @@ private:
         std::uint32_t position = 0;
         Uuid successor;
         std::uint64_t epoch = 0;
+        std::vector<Piece> shares;  // of the last all-reduce that was large enough to be cut into unequal parts
     };
     // The members of a started collective, as the master tells them.
     struct Members {
-        std::vector<Piece> pieces;  // by position
+        std::vector<Piece> pieces;  // by position; an all-reduce: shares, or empty
         std::vector<Completion::Part> by_index;
         std::uint32_t root = 0;  // its position
     };
+    bool may_have_shares(const ReduceShape& shape) const;
     // Empty: they contradict each other, or the launch.
     std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
+    void note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members);
     void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);

@@ -72,6 +72,9 @@ struct Limits {
     std::uint32_t slots_max = 4096;            // of one operation (at least min_slots)
     std::uint32_t inputs_ready = 8;            // slices of own input that are quantized ahead of their turn
     std::uint32_t batch_failures_at_once = 3;  // of a tag of a batch that are retried at once; then per tick
+    // Larger all-reduces may be cut into unequal parts, so that slow edges carry less. Of others, latency decides. All
+    // members should have the same value, so that what leaves ahead of a start is cut as the start says.
+    std::uint64_t unequal_parts_bytes_min = 4u << 20;
     // all-reduce and state sync: results are copied to the application's memory in pieces, at most so many at a time
     std::uint64_t copy_bytes = 4u << 20;
     std::uint32_t copies_in_flight = 4;

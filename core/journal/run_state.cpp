@@ -340,6 +340,9 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_reduced(decision.start().reduced());
         start.set_result(decision.start().result());
         start.set_collective(decision.start().collective());
+        if (std::any_of(seats.begin(), seats.end(), [](const proto::Seat& other) { return other.share() != 0; })) {
+            for (const auto& other : seats) start.add_shares(other.share());
+        }
         if (decision.start().collective() == 0 || decision.start().op() == 0) break;
         for (const auto& other : seats) {
             auto& told = *start.add_members();

@@ -2,6 +2,7 @@
 
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
+#include "core/topology/shares.hpp"
 #include "core/voting/electors.hpp"
 #include "core/wire/convert.hpp"
 
@@ -54,6 +55,7 @@ void RingOptimizer::removed(const Uuid& member, GroupId group) {
     bandwidths_.forget(member);
     abandon_tests(member, false);
     searches_.erase(group);
+    shares_.erase(group);
     if (survey_) survey_->searching.erase(group);
 }
 
@@ -61,6 +63,7 @@ void RingOptimizer::forget_run() {
     bandwidths_ = BandwidthTable{};
     survey_.reset();
     searches_.clear();
+    shares_.clear();
 }
 
 void RingOptimizer::slept(Duration time) {
@@ -72,6 +75,24 @@ void RingOptimizer::slept(Duration time) {
 std::size_t RingOptimizer::searches_of_no_group() const {
     return static_cast<std::size_t>(std::count_if(
         searches_.begin(), searches_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+}
+
+std::size_t RingOptimizer::shares_of_no_group() const {
+    return static_cast<std::size_t>(std::count_if(
+        shares_.begin(), shares_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
+}
+
+const std::vector<std::uint32_t>& RingOptimizer::shares_of(GroupId id) {
+    const std::vector<Uuid>& ring = state_.groups.at(id).ring;
+    Shares& known = shares_[id];
+    if (known.survey == surveys_ended_ && known.ring == ring) return known.shares;
+    std::vector<std::uint64_t> rates;
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+        const BandwidthTable::Entry* entry = bandwidths_.find(ring[i], ring[(i + 1) % ring.size()]);
+        rates.push_back(entry == nullptr ? 0 : entry->bytes_per_second);
+    }
+    known = Shares{ring, surveys_ended_, shares_for(rates)};
+    return known.shares;
 }
 
 void RingOptimizer::end_test(std::uint64_t id) {
@@ -266,6 +287,7 @@ void RingOptimizer::examine() {
         start_tests();
         if (!survey_->tests.empty() || !search_rings()) return;
         adopt_rings();
+        ++surveys_ended_;
     }
     survey_.reset();
     add_seats(ballots_.take(key), *decision.mutable_seats());

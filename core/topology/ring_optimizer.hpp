@@ -43,6 +43,9 @@ public:
     // Called on ticks. Searches only while no survey runs. The next vote installs a ring that was found here.
     void search_in_background();
     void slept(Duration time);
+    // How much each member of the group's ring should finish (shares.hpp), by position. Empty: equal parts. Changes only
+    // with the ring and at the end of a survey.
+    const std::vector<std::uint32_t>& shares_of(GroupId group);
 
     // ---- for spectators and tests
     bool surveys() const { return survey_.has_value(); }
@@ -52,6 +55,7 @@ public:
     const BandwidthTable& bandwidths() const { return bandwidths_; }
     bool searches() const { return !searches_.empty(); }
     std::size_t searches_of_no_group() const;
+    std::size_t shares_of_no_group() const;
 
 private:
     struct Survey {
@@ -79,6 +83,12 @@ private:
         TourSearch tour;
     };
 
+    struct Shares {
+        std::vector<Uuid> ring;
+        std::uint64_t survey = 0;
+        std::vector<std::uint32_t> shares;
+    };
+
     void begin_survey();
     void start_tests();
     void end_test(std::uint64_t id);
@@ -96,6 +106,8 @@ private:
     BandwidthTable bandwidths_;
     std::optional<Survey> survey_;
     std::map<GroupId, RingSearch> searches_;
+    std::map<GroupId, Shares> shares_;  // of the rings that asked last
+    std::uint64_t surveys_ended_ = 0;
     std::uint64_t piece_left_ = 0;  // search steps that this event may still take
 };
 

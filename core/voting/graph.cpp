@@ -19,6 +19,23 @@ std::vector<std::uint64_t> offsets_of(std::span<const Piece> pieces) {
     return offsets;
 }
 
+// Parts of an all-reduce.
+void cut(Graph& graph, std::uint32_t world, std::uint64_t count, std::span<const Piece> shares) {
+    ASSERT(shares.empty() || shares.size() == world);
+    const auto share = [&](std::uint32_t p) { return shares.empty() ? 1 : shares[p].count; };
+    std::uint64_t whole = 0;
+    for (std::uint32_t p = 0; p < world; ++p) whole += share(p);
+    ASSERT(whole > 0);
+    graph.parts.reserve(world);
+    std::uint64_t before = 0, begin = 0;
+    for (std::uint32_t p = 0; p < world; ++p) {
+        before += share(p);
+        const auto end = static_cast<std::uint64_t>(static_cast<unsigned __int128>(count) * before / whole);
+        graph.parts.push_back({end - begin, p, world - 1, world - 1, everyone, begin, begin});
+        begin = end;
+    }
+}
+
 }  // namespace
 
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root,
@@ -27,14 +44,9 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
     Graph graph;
     const std::uint32_t around = world - 1;
     const auto hops = [world](std::uint32_t from, std::uint32_t to) { return (to + world - from) % world; };
-    const auto cut = [&](std::uint32_t part) {
-        return static_cast<std::uint64_t>(static_cast<unsigned __int128>(count) * part / world);
-    };
     switch (kind) {
     case CollectiveKind::all_reduce:
-        graph.parts.reserve(world);
-        for (std::uint32_t p = 0; p < world; ++p)
-            graph.parts.push_back({cut(p + 1) - cut(p), p, around, around, everyone, cut(p), cut(p)});
+        cut(graph, world, count, pieces);
         return graph;
     case CollectiveKind::broadcast: graph.parts.push_back({count, root, 0, around, everyone, 0, 0}); return graph;
     case CollectiveKind::reduce:

@@ -6,7 +6,7 @@
 // final bytes travel `copy_hops` positions on from the source.
 //
 //   collective       parts           source   reduce_hops   copy_hops       kept by
-//   all_reduce       w equal cuts    p        w-1           w-1             all
+//   all_reduce       w cuts          p        w-1           w-1             all
 //   reduce_scatter   one per member  it       w-1           0               the source
 //   reduce           one             root     w-1           0               the source
 //   all_gather       one per member  it       0             w-1             all
@@ -16,7 +16,8 @@
 //   all_to_all       w*w             i        0             from i to j     j
 //   barrier          none
 //
-// Arrays of pieces are ordered by the index of members, whatever their positions are.
+// Arrays of pieces are ordered by the index of members, whatever their positions are. The cuts of an all-reduce are equal,
+// or as large as the master says (topology/shares.hpp).
 #pragma once
 
 #include "core/events.hpp"
@@ -42,7 +43,9 @@ struct Part {
 // What a member contributes or gets, at its position in the ring.
 struct Piece {
     std::uint32_t index = 0;
-    std::uint64_t count = 0;  // elements of its piece; all_to_all: of its piece for each member
+    // Elements of its piece; all_to_all: of its piece for each member; all_reduce: its share of the vector, as a part of
+    // the sum of all shares.
+    std::uint64_t count = 0;
 };
 
 struct Graph {
@@ -51,8 +54,8 @@ struct Graph {
     bool shared = true;
 };
 
-// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for an
-// all_reduce, a broadcast, a reduce and a barrier.
+// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for a broadcast, a
+// reduce and a barrier, nor for an all_reduce with equal parts.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {});
 

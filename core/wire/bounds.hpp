@@ -42,6 +42,7 @@ inline constexpr std::size_t dial_target_bytes = 104;
 inline constexpr std::size_t sync_holder_bytes = 104;
 inline constexpr std::size_t hash_bytes = 16;
 inline constexpr std::size_t start_member_bytes = 40;
+inline constexpr std::size_t start_share_bytes = 3;
 // Of control_bytes_least, what a start without a failure leaves for its list of members.
 inline constexpr std::size_t spare_bytes = 2048;
 

@@ -14,20 +14,26 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Rates below this one count as this one.
+constexpr std::uint64_t slowest = 8'000;
+
+std::uint64_t picoseconds(std::uint64_t rate) {
+    return std::max<std::uint64_t>(1'000'000'000'000 / std::max(rate, slowest), 1);
+}
+
 // Picoseconds per byte, summed over the ring. An edge without a measurement costs four times the worst measured one.
 std::uint64_t cost(const RingChange& change, const Names& ring) {
     std::uint64_t worst = 1;
     for (const std::string& from : ring) {
         for (const std::string& to : ring) {
             const auto known = change.bandwidths.find({from, to});
-            if (known != change.bandwidths.end()) worst = std::max(worst, 1'000'000'000'000 / known->second);
+            if (known != change.bandwidths.end()) worst = std::max(worst, picoseconds(known->second));
         }
     }
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const auto known = change.bandwidths.find({ring[i], ring[(i + 1) % ring.size()]});
-        sum += known == change.bandwidths.end() ? 4 * worst
-                                                : std::max<std::uint64_t>(1'000'000'000'000 / known->second, 1);
+        sum += known == change.bandwidths.end() ? 4 * worst : picoseconds(known->second);
     }
     return sum;
 }
@@ -110,4 +116,22 @@ TEST_CASE("a member that dies and a master that restarts in the middle of the te
             CHECK(facts.verdict.counters.committed == left);
         }
     }
+}
+
+TEST_CASE("a slow uplink carries the vector once, and not almost twice") {
+    PathNetwork network;
+    network.peers = 6;
+    network.host_rate = 125'000'000;
+    network.window = 512 << 10;
+    network.elements = 16 << 20;
+    network.paths.assign(36, 0);
+    for (std::size_t to = 0; to < 6; ++to) network.paths[2 * 6 + to] = network.host_rate / 8;
+    const Verdict equal = run(path_scenario(network, false));
+    const Verdict unequal = run(path_scenario(network, true));
+    INFO(equal.violation.reason << unequal.violation.reason);
+    REQUIRE(equal.held());
+    REQUIRE(unequal.held());
+    // 2 * 5 / 6 of the vector with equal parts, and at least once the vector.
+    CHECK(static_cast<double>(unequal.reduce_time) < 0.65 * static_cast<double>(equal.reduce_time));
+    CHECK(static_cast<double>(unequal.reduce_time) > 0.55 * static_cast<double>(equal.reduce_time));
 }

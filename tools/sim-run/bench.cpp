@@ -217,6 +217,26 @@ bool survey(const char* name, const PathNetwork& network, const std::vector<std:
     return good;
 }
 
+// One of 12 peers has an eighth of the others' uplink. Once the master knows, it cuts the vector into unequal parts.
+bool slow_uplink(std::int64_t rate) {
+    PathNetwork network;
+    network.peers = 12;
+    network.host_rate = rate;
+    network.window = 512 << 10;
+    network.elements = 16u << 20;
+    constexpr std::uint32_t slow = 5;
+    network.paths.assign(std::size_t{network.peers} * network.peers, 0);
+    for (std::uint32_t to = 0; to < network.peers; ++to) network.paths[slow * network.peers + to] = rate / 8;
+    const Verdict equal = run(path_scenario(network, false), unbounded());
+    const Verdict unequal = run(path_scenario(network, true), unbounded());
+    const double before = static_cast<double>(equal.reduce_time) / 1e9;
+    const double after = static_cast<double>(unequal.reduce_time) / 1e9;
+    const bool good = equal.held() && unequal.held() && after <= 0.6 * before;
+    std::printf("12 peers, one with an eighth of the uplink; all-reduce of 64 MiB %6.2f s -> %6.2f s, x %.2f%s\n", before,
+                after, after / before, good ? "" : "  MISSED");
+    return good;
+}
+
 bool bench_topology() {
     constexpr std::int64_t megabit = 1'000'000 / 8;
     bool good = true;
@@ -229,6 +249,7 @@ bool bench_topology() {
     std::vector<std::uint32_t> ring;
     PathNetwork network = network_with_good_ring(8, 1, 100 * megabit, 400 * megabit, 1000 * megabit, ring);
     good = survey("paths of 100-400 Mbit/s, a ring of 1 Gbit/s", network, ring) && good;
+    good = slow_uplink(1000 * megabit) && good;
     network = network_with_good_ring(8, 2, 10 * megabit, 40 * megabit, 100 * megabit, ring);
     std::printf("Outside of the target, for comparison:\n");
     (void)survey("paths of 10-40 Mbit/s, a ring of 100 Mbit/s", network, ring);
