@@ -3,6 +3,7 @@
 // The level is detected once and cached in an atomic; threads that race for it detect the same value.
 #include "core/numeric/kernels.hpp"
 
+#include "core/numeric/copy.hpp"
 #include "core/numeric/levels.hpp"
 
 #include <atomic>
@@ -69,6 +70,13 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
 std::uint64_t checksum64(const void* data, std::size_t bytes) { return best().checksum64(data, bytes); }
 
 Hash128 hash128(const void* data, std::size_t bytes) { return best().hash128(data, bytes); }
+
+void copy(void* target, const void* source, std::size_t bytes) {
+    if (bytes >= copy_past_caches_bytes)
+        best().copy_past_caches(target, source, bytes);
+    else if (bytes != 0)
+        std::memmove(target, source, bytes);
+}
 
 Checksum64::Checksum64() {
     // A copy of the object also reads the unused part of the state, so all of it must be initialised.

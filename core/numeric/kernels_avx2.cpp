@@ -2,6 +2,7 @@
 #include "core/numeric/levels.hpp"
 #include "core/numeric/quantize.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -30,13 +31,15 @@ static_assert(XXH_VECTOR == XXH_AVX2);
 #define PCCL_VECTOR_BYTES 32
 #define PCCL_HAVE_F16C 1
 #include "core/numeric/checksum_body.hpp"
+#include "core/numeric/copy_body.hpp"
 #include "core/numeric/reduce_body.hpp"
 
 #include "core/numeric/quantize_body.hpp"
 
 namespace pccl::core::numeric::avx2 {
 constinit const LevelFunctions functions{reduce,          checksum64,      hash128,  checksum_start,
-                                         checksum_update, checksum_digest, quantize, dequantize};
+                                         checksum_update, checksum_digest, quantize, dequantize,
+                                         copy_past_caches};
 }
 
 #if defined(__clang__)

@@ -1,7 +1,7 @@
 // The compilations of the kernels, one per instruction set, and the choice between them.
 //
 // kernels.cpp takes the best level that the CPU offers; tests call each level and compare bytes. The same sources
-// (reduce_body.hpp, quantize_body.hpp, checksum_body.hpp) are compiled for every level, so a level changes the speed,
+// (reduce_body.hpp, quantize_body.hpp, checksum_body.hpp, copy_body.hpp) are compiled for every level, so a level changes the speed,
 // never the result.
 #pragma once
 
@@ -29,6 +29,7 @@ struct LevelFunctions {
     std::uint64_t (*checksum_digest)(const unsigned char* state);
     void (*quantize)(const Quantization& how, DataType type, void* wire, const void* values, std::size_t count);
     void (*dequantize)(const Quantization& how, DataType type, void* values, const void* wire, std::size_t count);
+    void (*copy_past_caches)(void* target, const void* source, std::size_t bytes);
 };
 
 // `level` must not be above best_level().

@@ -377,12 +377,15 @@ TEST_CASE("a copy writes its range and no byte beside it, at every length and al
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, large - 1, large, large + 1,
                                     large + 63, large + 4096, large + 8191, large + 8192 + 65}) {
         for (const auto& [to, from] : {std::pair<std::size_t, std::size_t>{64, 64}, {65, 64}, {64, 67}, {127, 93}}) {
-            Bytes target(room, before);
-            numeric::copy(target.data() + to, source.data() + from, bytes);
-            REQUIRE(std::memcmp(target.data() + to, source.data() + from, bytes) == 0);
-            const auto is_untouched = [&](unsigned char byte) { return byte == before; };
-            REQUIRE(std::all_of(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(to), is_untouched));
-            REQUIRE(std::all_of(target.begin() + static_cast<std::ptrdiff_t>(to + bytes), target.end(), is_untouched));
+            const auto copies = [&, to = to, from = from](const auto& copy) {
+                Bytes target(room, before);
+                copy(target.data() + to, source.data() + from, bytes);
+                REQUIRE(std::memcmp(target.data() + to, source.data() + from, bytes) == 0);
+                std::memset(target.data() + to, before, bytes);
+                REQUIRE(target == Bytes(room, before));
+            };
+            copies(numeric::copy);
+            for (const Level level : levels()) copies(numeric::functions_of(level).copy_past_caches);
         }
     }
 }
