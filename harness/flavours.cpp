@@ -192,11 +192,20 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
         s.peers.push_back(s.peers.back());
     s.workload.optimize_per_mille = draw.number(100, 1000);
     s.limits.test_connections = draw.number(1, 4);
+    if (Draw few(sim::mix(s.seed, 141)); few.chance(500'000)) s.limits.test_connections_first = few.number(1, 3);
     s.limits.test_bytes = static_cast<std::uint64_t>(draw.log_uniform(256, 32'768));
     s.limits.search_steps = static_cast<std::uint32_t>(draw.log_uniform(200, 100'000));
     s.timeouts.test = draw.log_uniform(10 * millisecond, second);
     s.timeouts.survey = draw.log_uniform(20 * millisecond, 10 * second);
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
+    // Tests that are long enough for the sender to find out that it needs more connections.
+    if (Draw longer(sim::mix(s.seed, 142)); longer.chance(150'000)) {
+        s.limits.test_connections_first = longer.number(1, 2);
+        s.limits.test_connections = s.limits.test_connections_first * longer.number(2, 5);
+        s.limits.test_bytes = static_cast<std::uint64_t>(longer.log_uniform(1 << 20, 8 << 20));
+        s.timeouts.test = std::max(s.timeouts.test, 300 * millisecond);
+        s.timeouts.survey = std::max(s.timeouts.survey, second);
+    }
     if (!draw.chance(700'000)) return;
     // Bandwidths that are measured early, on uneven paths, cut most collectives of the run.
     s.limits.unequal_parts_bytes_min = static_cast<std::uint64_t>(draw.log_uniform(1, 4'096));

@@ -156,6 +156,9 @@ std::string text_of(const proto::LinkMessage& m) {
     case proto::LinkMessage::kPartDecline: return "part_decline" + part(m.part_decline());
     case proto::LinkMessage::kGoodbye: return "goodbye";
     case proto::LinkMessage::kTestResult:
+        if (m.test_result().running())
+            return formatted("test_result test {}: {} bytes so far", op_name(m.test_result().test()),
+                             m.test_result().bytes());
         return formatted("test_result test {}: {} bytes in {} ns", op_name(m.test_result().test()),
                          m.test_result().bytes(), m.test_result().nanoseconds());
     default: return "unknown message";

@@ -97,9 +97,10 @@ struct Limits {
     std::uint32_t abandoned_stagings_max = 2;             // of earlier synchronizations, requested but not there yet
     std::uint64_t revision_max = ~std::uint64_t{0} >> 1;  // largest legal revision; `revision + 1` must not overflow
     // bandwidth tests and the search for rings
-    std::uint32_t test_connections = 16;     // of one test
-    std::uint64_t test_bytes = 64ull << 20;  // payload of one test, at most
-    std::uint32_t test_frame_least = 4u << 10;
+    std::uint32_t test_connections = 16;       // of one test
+    std::uint32_t test_connections_first = 4;  // that a test begins with
+    std::uint64_t test_bytes = 64ull << 20;    // payload of one test, at most
+    std::uint32_t test_frame_least = 1u << 10;
     std::uint32_t test_frame_most = 256u << 10;
     std::uint32_t search_steps = 200'000;            // of the search for a ring in one event: about a millisecond
     std::uint64_t search_answer_steps = 50'000'000;  // of one group's search while callers wait for it
@@ -130,6 +131,7 @@ constexpr const char* impossible(const Limits& l) {
     if (l.holders_told_max == 0 || l.holders_told_again_max == 0)
         return "holders_told_max and holders_told_again_max of at least 1";
     if (l.abandoned_stagings_max == 0) return "abandoned_stagings_max of at least 1";
+    if (l.test_connections_first == 0) return "test_connections_first of at least 1";
     if (l.test_frame_least == 0 || l.test_frame_least > l.test_frame_most)
         return "test_frame_least from 1 to test_frame_most";
     if (l.search_steps == 0 || l.search_answer_steps == 0) return "search_steps and search_answer_steps of at least 1";

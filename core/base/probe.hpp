@@ -208,6 +208,7 @@
     X(ahead_on_another_ring, "all-reduce", "input had left to another neighbour than the start names")                 \
     X(ahead_in_vain, "all-reduce", "slice freed that came ahead of a start that did not come")                         \
     X(ahead_cut_otherwise, "all-reduce", "slice came ahead that was cut for another ring")                             \
+    X(bandwidth_test_grows, "topology", "bandwidth test uses more connections")                                        \
     X(started_with_shares, "all-reduce", "started with unequal parts, for a slow edge")                                \
     X(ahead_behind_its_start, "all-reduce", "slice that left ahead of its start came behind it")                       \
     X(answer_before_start, "all-reduce", "answer to a slice came before its start")                                    \

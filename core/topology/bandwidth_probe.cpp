@@ -17,6 +17,21 @@ constexpr Duration frame_long = 20 * millisecond;
 // A deep send buffer takes many frames at once, so the time in which they leave says nothing about the bandwidth. For
 // this reason a frame is at most 1/frames_behind of what its connection has sent so far.
 constexpr std::uint64_t frames_behind = 32;
+// Bytes queue on the path if they take longer than this many round trips and this time.
+constexpr std::uint32_t round_trips_without_queue = 2;
+constexpr Duration queue_least = 10 * millisecond;
+// A test of few bytes has no time for changes.
+constexpr std::uint64_t frames_before_settled = 8;
+constexpr std::uint64_t bytes_before_settled = 4;  // 1/4 of Limits::test_bytes
+// How often the receiver says what has come, while the sender decides: two words give a rate, and one more may be about
+// bytes that left before a change.
+std::uint32_t words_needed(std::uint32_t changes) { return changes == 0 ? 2 : 3; }
+constexpr Duration round_trip_of_first = 25 * millisecond;  // up to which Limits::test_connections_first are the first
+
+// What each frame says about the sender's connections.
+std::uint32_t word_of(std::uint32_t changes, bool settled) { return 2 * changes + (settled ? 1 : 0); }
+std::uint32_t changes_of(std::uint32_t word) { return word / 2; }
+bool is_settled(std::uint32_t word) { return word % 2 != 0; }
 }  // namespace
 
 // ---- sending end ---------------------------------------------------------------------------------------------------
@@ -37,6 +52,7 @@ void BandwidthProbe::begin(const proto::TestOrder& order) {
         const LinkId id = links_.dial(Purpose::test_out, test.target, i, target, pass_from(order.target()));
         connections_[id].test = test.id;
         connections_[id].dialled = turn_.now;
+        connections_[id].order = i;
         test.links.insert(id);
     }
     sending_ = std::move(test);
@@ -68,6 +84,7 @@ void BandwidthProbe::report(std::uint64_t bytes, std::uint64_t nanoseconds) {
 
 void BandwidthProbe::opened(LinkId id) {
     const Connection& connection = connections_.at(id);
+    choose_first(turn_.now - connection.dialled);
     proto::LinkMessage message;
     auto* hello = message.mutable_hello();
     *hello = links_.hello(links_.at(id));
@@ -88,6 +105,7 @@ void BandwidthProbe::message_arrived(LinkId id, const ControlArrived& event) {
         send_frame(id);
     } else if (link.is_open() && message.has_test_result() &&
                message.test_result().test() == connections_.at(id).test) {
+        if (message.test_result().running()) return progressed(message.test_result().bytes());
         PROBE(bandwidth_measured);
         report(message.test_result().bytes(), message.test_result().nanoseconds());
     } else if (!link.is_open() || !message.has_heartbeat()) {
@@ -100,7 +118,10 @@ void BandwidthProbe::send_frame(LinkId id) {
     Sending& test = *sending_;
     Link& link = links_.at(id);
     Connection& connection = connections_.at(id);
-    if (!test.usable || !link.is_open() || link.sending.op != 0 || test.bytes >= turn_.limits.test_bytes) return;
+    if (!test.usable || !link.is_open() || link.sending.op != 0 || connection.order >= test.active ||
+        test.bytes >= turn_.limits.test_bytes)
+        return;
+    if (test.bytes >= turn_.limits.test_bytes / bytes_before_settled) test.settled = true;
     const std::uint64_t left = turn_.limits.test_bytes - test.bytes;
     const std::uint32_t most = std::min(turn_.limits.test_frame_most, turn_.limits.payload_bytes_max);
     const std::uint32_t least = turn_.limits.test_frame_least;
@@ -111,6 +132,7 @@ void BandwidthProbe::send_frame(LinkId id) {
     send.link = id;
     send.header.op = test.id;
     send.header.phase = 3;
+    send.header.slice = word_of(test.changes, test.settled);
     send.header.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(connection.frame, left));
     send.source = BufferRef{test.buffer, 0, send.header.length};
     test.bytes += send.header.length;
@@ -118,6 +140,47 @@ void BandwidthProbe::send_frame(LinkId id) {
     link.sending = Transfer{test.id, 3, 0, 0, Transfer::no_cell, false};
     connection.begun = turn_.now;
     turn_.add(send);
+}
+
+// A connection carries less on a longer path, and there is less time to find out.
+void BandwidthProbe::choose_first(Duration round_trip) {
+    Sending& test = *sending_;
+    test.round_trip = std::min(test.round_trip, round_trip);
+    if (test.bytes != 0) return;
+    const auto all = static_cast<std::uint32_t>(test.links.size());
+    const auto times = static_cast<std::uint64_t>(test.round_trip / round_trip_of_first + 1);
+    test.active = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, times * turn_.limits.test_connections_first));
+    test.settled = test.active == all ||
+                   turn_.limits.test_bytes < frames_before_settled * turn_.limits.test_frame_least;
+}
+
+// Uses more connections until bytes queue on the path.
+void BandwidthProbe::progressed(std::uint64_t came) {
+    Sending& test = *sending_;
+    if (came <= test.came || came > test.bytes || test.settled) return;
+    const Duration took = std::max<Duration>(turn_.now - test.came_at, 1);
+    const std::uint64_t bytes = came - test.came;
+    const bool first = test.came == 0;
+    test.came = came;
+    test.came_at = turn_.now;
+    // A rate needs two words, and the second one must not be about bytes that left before the last change.
+    if (first || came < test.before) return;
+    const auto queued = static_cast<unsigned __int128>(test.bytes - came) * static_cast<std::uint64_t>(took) / bytes;
+    const Duration most = round_trips_without_queue * test.round_trip + queue_least;
+    const auto all = static_cast<std::uint32_t>(test.links.size());
+    if (queued > static_cast<std::uint64_t>(most)) return settle(test.active);
+    PROBE(bandwidth_test_grows);
+    settle(std::min(all, 2 * test.active));
+}
+
+void BandwidthProbe::settle(std::uint32_t active) {
+    Sending& test = *sending_;
+    test.settled = active == test.active || active == test.links.size();
+    test.changes += active == test.active ? 0 : 1;
+    test.active = active;
+    test.before = test.bytes;
+    const std::set<LinkId> links = test.links;
+    for (const LinkId id : links) send_frame(id);
 }
 
 void BandwidthProbe::frame_sent(LinkId id) {
@@ -165,6 +228,8 @@ void BandwidthProbe::accept(LinkId id, const Uuid& from, const proto::LinkHello&
         const auto longest = static_cast<std::uint64_t>(turn_.timeouts.test);
         const auto round_trip = static_cast<Duration>(std::min<std::uint64_t>(hello.round_trip_ns(), longest));
         test->second.meter = RateMeter(round_trip, turn_.timeouts.test, hello.test_bytes());
+        test->second.round_trip = round_trip;
+        test->second.bytes_max = hello.test_bytes();
     }
     test->second.links.insert(id);
     proto::LinkMessage message;
@@ -177,6 +242,7 @@ void BandwidthProbe::frame_arrives(LinkId id, const wire::BulkHeader& header) {
     Connection& connection = connections_.at(id);
     links_.at(id).receiving = Transfer{connection.test, 3, 0, header.length, Transfer::no_cell, true};
     connection.begun = turn_.now;
+    connection.word = header.slice;
     turn_.add(DiscardPayload{id});
 }
 
@@ -187,23 +253,64 @@ void BandwidthProbe::frame_landed(LinkId id) {
     link.receiving = Transfer{};
     const auto test = receiving_.find({link.remote, connection.test});
     ASSERT(test != receiving_.end());
-    if (test->second.told) return;
-    test->second.meter.landed(connection.begun, turn_.now, bytes);
-    test->second.last_link = id;
-    conclude(test->second, connection.test);
+    Receiving& receiving = test->second;
+    if (receiving.told) return;
+    receiving.last_link = id;
+    if (receiving.first == never) receiving.first = receiving.said_at = turn_.now;
+    if (changes_of(connection.word) > receiving.changes) {
+        receiving.changes = changes_of(connection.word);
+        restart(receiving);
+    }
+    receiving.settled |= is_settled(connection.word);
+    receiving.came += bytes;
+    receiving.meter.landed(connection.begun, turn_.now, bytes);
+    say_progress(receiving, connection.test);
+    conclude(receiving, connection.test);
+}
+
+void BandwidthProbe::restart(Receiving& test) {
+    const Duration left = turn_.timeouts.test - (turn_.now - test.first);
+    test.meter = RateMeter(test.round_trip, std::max(left, turn_.timeouts.test / 4),
+                           test.bytes_max - std::min(test.bytes_max, test.came));
+    test.said = 0;
+}
+
+// The sender decides by the second word at the latest. If it then uses more connections, no bytes queue on the path,
+// and their frames come soon.
+bool BandwidthProbe::may_conclude(const Receiving& test) const {
+    if (test.settled || turn_.now - test.first >= turn_.timeouts.test) return true;
+    const Duration soon = (2 + round_trips_without_queue) * test.round_trip + 2 * queue_least;
+    return test.said >= words_needed(test.changes) && turn_.now - test.said_at >= soon;
+}
+
+void BandwidthProbe::say_progress(Receiving& test, std::uint64_t id) {
+    if (test.settled || test.said >= words_needed(test.changes) ||
+        turn_.now - test.said_at < std::max(test.round_trip, queue_least))
+        return;
+    test.said_at = turn_.now;
+    ++test.said;
+    proto::LinkMessage message;
+    message.mutable_test_result()->set_test(id);
+    message.mutable_test_result()->set_bytes(test.came);
+    message.mutable_test_result()->set_running(true);
+    tell(test, message);
+}
+
+// Any connection can carry it. The one that delivered last is alive.
+void BandwidthProbe::tell(Receiving& test, const proto::LinkMessage& message) {
+    links_.send(test.links.contains(test.last_link) ? test.last_link : *test.links.begin(), message);
 }
 
 void BandwidthProbe::conclude(Receiving& test, std::uint64_t id) {
-    if (test.told || test.last_link == 0 || !test.meter.concluded(turn_.now)) return;
+    if (test.told || test.last_link == 0) return;
+    if (!may_conclude(test) || !test.meter.concluded(turn_.now)) return;
     test.told = true;
     const RateMeter::Rate rate = test.meter.rate();
     proto::LinkMessage message;
     message.mutable_test_result()->set_test(id);
     message.mutable_test_result()->set_bytes(rate.bytes);
     message.mutable_test_result()->set_nanoseconds(static_cast<std::uint64_t>(rate.duration));
-    // Any connection can carry the result. The one that delivered last is alive.
-    const LinkId link = test.links.contains(test.last_link) ? test.last_link : *test.links.begin();
-    links_.send(link, message);
+    tell(test, message);
 }
 
 // ---- both ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,11 @@
 // the bytes that arrive by its own clock, and sends the rate to the sender when it has seen enough. The sender reports
 // to the master.
 //
+// A test begins with few connections. While bytes do not queue on the path, the sender does not fill it, so it uses
+// more connections. On a slow path more of them would only fill queues, which takes long to measure, and disturbs the
+// tests that follow. The receiver begins anew when it sees a frame that left after such a change. It does not conclude
+// before such a frame would have come.
+//
 // A test uses only its own connections and its own memory. A failure ends the test, and the sender reports that nothing
 // was measured; nothing else follows. At most one test is sent at a time; several may be received.
 #pragma once
@@ -62,9 +67,26 @@ private:
         bool usable = false;
         std::uint64_t bytes = 0;  // handed to the connections
         std::set<LinkId> links;
+        std::uint32_t active = 0;     // connections that send, the first ones that were dialled
+        std::uint32_t changes = 0;    // of `active`
+        bool settled = false;         // `active` does not change any more
+        Duration round_trip = never;  // of the quickest dial
+        // What the receiver said last, and when that came here.
+        std::uint64_t came = 0;
+        Instant came_at = 0;
+        std::uint64_t before = 0;  // handed to the connections when `active` changed last
     };
     struct Receiving {
         RateMeter meter{0, 0, 0};
+        Duration round_trip = 0;
+        std::uint64_t bytes_max = 0;
+        std::uint64_t came = 0;
+        Instant first = never;  // when the first frame came
+        std::uint32_t changes = 0;  // of the sender's connections, as the frames say
+        bool settled = false;       // the frames say that no other change follows
+        // When this end last said what has come, and how often since the last change.
+        Instant said_at = 0;
+        std::uint32_t said = 0;
         std::set<LinkId> links;
         LinkId last_link = 0;  // the one on which the last frame arrived
         bool told = false;
@@ -74,12 +96,21 @@ private:
         std::uint64_t test = 0;
         std::uint32_t frame = 0;  // bytes of the next frame
         std::uint64_t sent = 0;
+        std::uint32_t order = 0;   // in which it was dialled
+        std::uint32_t word = 0;    // word_of() the frame that is being received
         Instant dialled = 0;
         Instant begun = 0;  // start of the frame that is being sent or received
     };
 
     void report(std::uint64_t bytes, std::uint64_t nanoseconds);
     void send_frame(LinkId id);
+    void choose_first(Duration round_trip);
+    void progressed(std::uint64_t came);
+    void settle(std::uint32_t active);
+    void restart(Receiving& test);
+    bool may_conclude(const Receiving& test) const;
+    void say_progress(Receiving& test, std::uint64_t id);
+    void tell(Receiving& test, const proto::LinkMessage& message);
     void conclude(Receiving& test, std::uint64_t id);
 
     Turn& turn_;

@@ -43,8 +43,8 @@ public:
     // Called on ticks. Searches only while no survey runs. The next vote installs a ring that was found here.
     void search_in_background();
     void slept(Duration time);
-    // How much each member of the group's ring should finish (shares.hpp), by position. Empty: equal parts. Changes only
-    // with the ring and at the end of a survey.
+    // How much each member of the group's ring should finish (shares.hpp), by position. Empty: equal parts. Changes
+    // only with the ring and at the end of a survey.
     const std::vector<std::uint32_t>& shares_of(GroupId group);
 
     // ---- for spectators and tests

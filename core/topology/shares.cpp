@@ -63,7 +63,8 @@ bool fulfil(const Numbers& need, Numbers& shares) {
 
 std::vector<std::uint32_t> shares_for(std::span<const std::uint64_t> given) {
     const std::size_t world = given.size();
-    if (world < 3 || world > shares_whole / 16) return {};  // with two members each edge carries S, whatever the shares are
+    // With two members each edge carries S, whatever the shares are.
+    if (world < 3 || world > shares_whole / 16) return {};
     const std::uint64_t best = *std::max_element(given.begin(), given.end());
     Numbers rates;
     for (const std::uint64_t rate : given) {

@@ -37,7 +37,8 @@ inline constexpr std::size_t trailer_bytes = 16;
 // Header of a bulk frame. All-reduce: operation, phase (0 partial sum, 1 final bytes), slice index; if it leaves ahead of its
 // start, entry = the cut (core/all_reduce/ahead.hpp).
 // State sync: operation = sync id, phase 2, slice = chunk index, entry = index into the sync's key list.
-// Bandwidth test: operation = test id, phase 3; the content is ignored.
+// Bandwidth test: operation = test id, phase 3; slice says how the sender uses its connections
+// (core/topology/bandwidth_probe.cpp). The content is ignored.
 struct BulkHeader {
     OpId op = 0;
     std::uint32_t slice = 0;

@@ -178,13 +178,13 @@ private:
                      newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
                      former_tokens_max, joiner_reports_at_once, votes_listed, operations_listed, removals_listed,
                      members_named, slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes,
-                     vote_input_bytes_max, vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops,
-                     scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
-                     unequal_parts_bytes_min, copy_bytes, copies_in_flight, entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight,
-                     chunk_requests_max, digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first,
+                     vote_input_bytes_max, vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max,
+                     concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
+                     unequal_parts_bytes_min, copy_bytes, copies_in_flight, entries_max, chunk_bytes, chunks_in_flight,
+                     hashes_in_flight, chunk_requests_max, digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first,
                      sources_active_max, sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max,
-                     revision_max, test_connections, test_bytes, test_frame_least, test_frame_most, search_steps,
-                     search_answer_steps, search_background_steps] = limits;
+                     revision_max, test_connections, test_connections_first, test_bytes, test_frame_least,
+                     test_frame_most, search_steps, search_answer_steps, search_background_steps] = limits;
         in_ = "Limits.";
         see("control_bytes_max", control_bytes_max);
         see("payload_bytes_max", payload_bytes_max);
@@ -216,6 +216,7 @@ private:
         see("hashes_in_flight", hashes_in_flight);
         see("revision_max", revision_max);
         see("test_connections", test_connections);
+        see("test_connections_first", test_connections_first);
         see("test_bytes", test_bytes);
         see("search_steps", search_steps);
         see("removed_kept", removed_kept);
