@@ -44,6 +44,12 @@ private:
     std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
 };
 
+// All members have the same result.
+constexpr bool gives_all_the_same(core::CollectiveKind kind) {
+    return kind == core::CollectiveKind::all_reduce || kind == core::CollectiveKind::all_gather ||
+           kind == core::CollectiveKind::broadcast || kind == core::CollectiveKind::barrier;
+}
+
 // Bytes that a launch with this outcome put into the receive buffer of this member.
 std::uint64_t result_bytes(const LaunchFact& fact, const core::Uuid& own);
 
