@@ -146,10 +146,12 @@ public:
                 why = "that peer knew another world";
         } else if (says(CauseKind::too_many_members)) {
             // Counts for all pairs are longer than a list of members.
-            if (scenario_.peers.size() < (own.collective.kind == CollectiveKind::all_to_all ? 20u : 50u)) why = "there are not so many";
+            const bool pairs = own.collective.kind == CollectiveKind::all_to_all;
+            if (scenario_.peers.size() < (pairs ? 20u : 50u)) why = "there are not so many";
         } else if (says(CauseKind::no_such_collective) || says(CauseKind::gather_in_place) ||
                    says(CauseKind::only_all_reduce_quantized) || says(CauseKind::counts_misfit) ||
-                   says(CauseKind::too_many_counts) || says(CauseKind::too_many_pieces) || says(CauseKind::vote_input_misfits) ||
+                   says(CauseKind::too_many_counts) || says(CauseKind::too_many_pieces) ||
+                   says(CauseKind::vote_input_misfits) ||
                    says(CauseKind::vote_of_unknown_type) || says(CauseKind::vote_too_large)) {
             why = "no program does that";
         }

@@ -42,7 +42,8 @@ CollectiveKind Agreements::kind(const Scenario& scenario, const Key& key) const 
 Uuid Agreements::root(const Scenario& scenario, const Ledger& ledger, const Key& key) {
     std::vector<Uuid> members;
     for (const Life& life : ledger.lives) {
-        if (life.group == key.group && !life.peer.is_nil() && life.gone_at == open_end) members.push_back(life.peer);
+        if (life.group == key.group && !life.peer.is_nil() && life.gone_at == open_end && !refused_.contains(life.peer))
+            members.push_back(life.peer);
     }
     Uuid& root = roots_[key];
     if (members.empty() || std::find(members.begin(), members.end(), root) != members.end()) return root;
@@ -282,7 +283,7 @@ bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const U
     if (bytes_max != 0 && largest_input * element <= bytes_max && c.received_bytes == result_bytes(fact, own) &&
         c.sent_bytes == input * element)
         return true;
-    // Pieces for others may have come through, and the ledger has no positions. tests/unit/graph_test.cpp counts exactly.
+    // Pieces for others may have come through, and the ledger has no positions. graph_test.cpp counts exactly.
     const std::uint64_t elements = c.received_bytes / element;
     const std::uint64_t own_piece = c.index < c.members.size() ? c.members[c.index].count : 0;
     switch (fact.collective.kind) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -29,8 +30,11 @@ public:
 
     // Of the launch: the same at all members that ask with this key.
     core::CollectiveKind kind(const Scenario& scenario, const Key& key) const;
-    // A member of the group as far as the ledger knows. It stays the root until it has gone.
+    // A member of the group as far as the ledger knows. It stays the root until it has gone, or was refused.
     core::Uuid root(const Scenario& scenario, const Ledger& ledger, const Key& key);
+    // A collective was refused because its root is no member. Programs take another one, also while the process of that
+    // root hangs and has not learned that it was removed.
+    void refused(const core::Uuid& root) { refused_.insert(root); }
     // Elements of this process's piece of `count`. The pieces of `world` processes are the whole; more get nothing.
     std::uint64_t piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
                         std::uint32_t world, std::uint32_t process);
@@ -41,6 +45,7 @@ private:
         std::vector<std::uint32_t> processes;  // in the order in which they asked
     };
     std::map<Key, core::Uuid> roots_;
+    std::set<core::Uuid> refused_;
     std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
 };
 

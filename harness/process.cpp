@@ -467,6 +467,7 @@ void Process::returned(std::size_t index, const Completion& c) {
             shared_.goals[node_] = false;
     }
     check_rest(tensor, fact);
+    if (c.cause.has(CauseKind::root_not_member)) shared_.agreements.refused(fact.collective.root);
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore",
                        formatted("the input of tag {} on {} differs after {}", tensor.tag, sim::Trace::name(node_),

@@ -192,7 +192,7 @@ typedef struct pcclCopyDescriptor_t {
 typedef struct pcclMemberInfo_t {
     pcclPeerId_t peer;
     /*
-     * pcclAllGather and pcclGather: elements that it sent. pcclReduceScatter and pcclScatter: elements that it received.
+     * pcclAllGather, pcclGather: elements that it sent. pcclReduceScatter, pcclScatter: elements that it received.
      * pcclAllToAll: elements that the caller received from it. Else 0.
      */
     uint64_t count;
@@ -291,8 +291,8 @@ PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void
 /*
  * Gathers the arrays of all members at `root`. `descriptor->count` is the number of elements of this member's array.
  * Each member may have another one. At the root recvbuf gets all arrays, one behind the other, in the order of indices,
- * and has room for `recv_capacity` elements; sendbuf must be outside of recvbuf. Other members may pass null for recvbuf
- * and any capacity; nothing is written there.
+ * and has room for `recv_capacity` elements; sendbuf must be outside of recvbuf. Other members may pass null for
+ * recvbuf and any capacity; nothing is written there.
  *
  * Arrays that travel through a member need memory there, beside its buffers (PCCL_MAX_SCRATCH_BYTES limits it). This
  * holds for pcclScatter and pcclAllToAll, too.
@@ -315,7 +315,7 @@ PCCL_EXPORT pcclResult_t pcclGatherAsync(const void* PCCL_NULLABLE sendbuf, void
 /*
  * How a send buffer is cut into pieces for members: piece i is for the member with index i, and the pieces lie one
  * behind the other. The caller gives the number of members for which it made them. If the group has another one, the
- * collective fails for all with pcclRankConnectionLost. Indices move when members leave and join, so a program that uses
+ * collective fails for all with pcclRankConnectionLost. Indices move when members leave and join. A program that uses
  * different counts learns them anew after pcclUpdateTopology, for example with pcclBarrier.
  */
 typedef struct pcclPieces_t {

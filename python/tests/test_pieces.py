@@ -175,12 +175,13 @@ def test_calls_that_cannot_be_fail_on_all_members(run_peers: RunPeers) -> None:
         at = communicator.index
         send, recv = numpy.ones(6), numpy.full(8, -1.0)
         texts = []
+        unlike = [3] * 2 if at else [2] * 3
         for error, call in (
             (pccl.PCCLArgumentError, lambda: communicator.gather(send[: 4 + at], recv, root=members[0])),
             (pccl.PCCLArgumentError, lambda: communicator.scatter(send, recv[:2], root=members[1], counts=[1, 5])),
             (pccl.PCCLArgumentError, lambda: communicator.all_to_all(send, recv[: 6 - at])),
             (pccl.PCCLArgumentError, lambda: communicator.gather(send, recv, root=Member(bytes(range(16))))),
-            (pccl.PCCLConnectionLostError, lambda: communicator.all_to_all(send, recv, counts=[3] * 2 if at else [2] * 3)),
+            (pccl.PCCLConnectionLostError, lambda: communicator.all_to_all(send, recv, counts=unlike)),
         ):
             with pytest.raises(error) as raised:
                 call()

@@ -231,7 +231,8 @@ void scatters_from(const LocalRun& run, std::size_t world, const std::vector<std
     if (!in_place) CHECK(whole == before);
 }
 
-// Pieces of `each` elements; with `uneven` the one from index i to index k has i + k more, and the one from 0 to 1 none.
+// Pieces of `each` elements. With `uneven` the one from index i to index k has i + k more, and the one from 0 to 1
+// none.
 void all_to_alls(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t each,
                  bool uneven) {
     const auto piece = [&](std::size_t from, std::size_t to) {

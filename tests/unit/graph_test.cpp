@@ -324,7 +324,8 @@ struct Uneven {
                     std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.index == sender; }) -
                     pieces.begin());
                 std::uint64_t first = 0;
-                for (std::uint32_t index = 0; index < pieces[to].index; ++index) first += pieces[from].for_member(index);
+                for (std::uint32_t index = 0; index < pieces[to].index; ++index)
+                    first += pieces[from].for_member(index);
                 const Bytes piece = part_of(rows[from], first, pieces[from].for_member(pieces[to].index));
                 columns[to].insert(columns[to].end(), piece.begin(), piece.end());
             }
