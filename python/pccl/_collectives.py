@@ -155,6 +155,9 @@ class Collectives:
     def _live(self) -> _native.Comm:
         raise NotImplementedError
 
+    def _group_size(self) -> int:
+        raise NotImplementedError
+
     def _keep(self, operation: _native.Operation, owners: tuple[Any, ...]) -> dict[int, Any]:
         raise NotImplementedError
 

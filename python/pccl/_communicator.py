@@ -207,12 +207,15 @@ class Communicator(PieceCollectives):
     def world_size(self) -> int:
         """Members of this peer's group, as of the last call that returned. 1 if this peer is out of the run, or has not
         joined one. Never blocks."""
-        return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
+        return self._group_size()
 
     @property
     def global_world_size(self) -> int:
         """Members of the run in all groups; otherwise like :attr:`world_size`."""
         return self._size(Attribute.GLOBAL_WORLD_SIZE)
+
+    def _group_size(self) -> int:
+        return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
 
     def _size(self, attribute: Attribute) -> int:
         # Reading attributes of a communicator that was never connected is an error, which would be logged.

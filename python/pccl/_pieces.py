@@ -31,10 +31,6 @@ _GATHER, _SCATTER, _ALL_TO_ALL = range(5, 8)
 class PieceCollectives(Collectives):
     """Part of :class:`Communicator`."""
 
-    @property
-    def world_size(self) -> int:
-        raise NotImplementedError
-
     def gather(self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0) -> Gathered:
         """Gathers the arrays of all members at one of them; each may have another length, and 0 too. Blocks until the
         outcome is known, which is the same for all remaining members. All pass the same type, ``root`` and ``tag``.
@@ -238,7 +234,7 @@ class PieceCollectives(Collectives):
     ) -> tuple[int, tuple[int, Sequence[int]]]:
         """Elements of each piece if all have as many, and the pieces as the native module takes them."""
         if counts is None:
-            members = self.world_size
+            members = self._group_size()
             if elements % members:
                 raise argument_error(
                     function,

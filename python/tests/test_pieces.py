@@ -102,7 +102,7 @@ def test_pieces_in_flight_together_and_asyncio(run_peers: RunPeers) -> None:
 
         async def collect() -> None:
             send, recv = own(at, 60_000), [numpy.empty(180_000, numpy.float32) for _ in range(3)]
-            launches = [
+            launches: list[Callable[[], Any]] = [
                 lambda: communicator.gather_async(send, recv[0], root=members[1], tag=1),
                 lambda: communicator.scatter_async(send, recv[1], root=members[2], tag=2),
                 lambda: communicator.all_to_all_async(send, recv[2], tag=3),
@@ -201,7 +201,7 @@ def test_a_limit_of_scratch_memory(run_peers: RunPeers) -> None:
     def body(communicator: pccl.Communicator, index: int) -> list[str]:
         order = introduced(communicator, index)
         members, texts = communicator.members, []
-        send, recv = numpy.ones(100_000), numpy.empty(300_000)
+        send, recv = numpy.ones(200_000), numpy.empty(600_000)
         for root in members:
             try:
                 gathered = communicator.gather(send, recv, root=root)
@@ -212,10 +212,10 @@ def test_a_limit_of_scratch_memory(run_peers: RunPeers) -> None:
         assert len(order) == 3 and communicator.barrier().local_world_size == 3
         return texts
 
-    first, *others = run_peers(3, body, max_scratch_bytes=500_000)
+    first, *others = run_peers(3, body, max_scratch_bytes=1 << 20)
     assert all(texts == first for texts in others)
     # The piece of one member travels through another one, whoever the root is.
-    assert all("it needs 800000 bytes beside its buffers" in text for text in first)
+    assert all("it needs 1600000 bytes beside its buffers" in text for text in first)
 
 
 def test_alone(run_peers: RunPeers) -> None:
