@@ -64,19 +64,32 @@ enum class CollectiveKind : std::uint8_t {
     reduce_scatter = 3,
     reduce = 4,
     barrier = 5,
-    gather = 6,  // this one and those behind it have a graph, and no command yet
+    gather = 6,
     scatter = 7,
     all_to_all = 8,
 };
-inline constexpr std::uint32_t collective_kind_count = 6;  // that a command may name
+inline constexpr std::uint32_t collective_kind_count = 9;
+constexpr bool is_rooted(CollectiveKind kind) {
+    return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce || kind == CollectiveKind::gather ||
+           kind == CollectiveKind::scatter;
+}
 
 // What a launch is, beside its shape. ReduceShape::count is what is equal at all members: the elements of the array; for
-// a reduce_scatter those of the whole input; for an all_gather and a barrier 0.
+// a reduce_scatter those of the whole input; for a barrier, and for the kinds whose members give arrays of different
+// lengths (all_gather, gather, scatter, all_to_all), 0.
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
-    std::uint64_t count = 0;     // all_gather: elements of `send`; reduce_scatter: elements of `receive`; else 0
-    std::uint64_t capacity = 0;  // all_gather: elements that `receive` has room for; else 0
-    Uuid root;                   // broadcast and reduce; else nil
+    // all_gather and gather: elements of `send`; reduce_scatter: elements of `receive`; scatter at the root and
+    // all_to_all, if `counts` is empty: elements for each member; else 0.
+    std::uint64_t count = 0;
+    // Elements that `receive` has room for: all_gather, scatter, all_to_all, and gather at the root; else 0.
+    std::uint64_t capacity = 0;
+    Uuid root;  // broadcast, reduce, gather and scatter; else nil
+    // scatter at the root and all_to_all: elements of `send` for each member, by index. Empty: `count` for each.
+    std::vector<std::uint64_t> counts = {};
+    // scatter at the root and all_to_all: members for which `send` was made. If the group has another number, the
+    // collective fails as if a member was lost. Else 0.
+    std::uint32_t world = 0;
     friend bool operator==(const Collective&, const Collective&) = default;
 };
 
@@ -101,8 +114,8 @@ struct CommandArePeersPending {
     Ticket ticket = 0;
 };
 // Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
-// In place: receive == send (not for an all_gather). A member that contributes nothing to a broadcast needs no `send`,
-// and one that gets nothing of a reduce no `receive`: 0.
+// In place: receive == send (not for an all_gather, a gather and an all_to_all). A member that contributes nothing to a
+// broadcast or a scatter needs no `send`, and one that gets nothing of a reduce or a gather no `receive`: 0.
 struct CommandLaunch {
     Ticket ticket = 0;
     Tag tag = 0;
@@ -350,7 +363,9 @@ struct Completion {
     // own index.
     struct Part {
         Uuid peer;
-        std::uint64_t count = 0;  // Collective::count of its launch
+        // Collective::count of its launch; scatter: elements that it received; all_to_all: elements that this member
+        // received from it.
+        std::uint64_t count = 0;
         friend bool operator==(const Part&, const Part&) = default;
     };
     std::vector<Part> members;

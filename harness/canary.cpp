@@ -73,7 +73,11 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"bytes written behind a result", "no-phantom"},
                           {"a byte more received by an all-gather", "numbers"},
                           {"a root blamed that was a member", "progress"},
-                          {"a refusal of what was the same at all", "progress"}};
+                          {"a refusal of what was the same at all", "progress"},
+                          {"one wrong byte in what a root gathered", "value"},
+                          {"one wrong byte in a piece of a scatter", "value"},
+                          {"one wrong byte in what one member exchanged", "value"},
+                          {"another count of a piece that was exchanged", "membership"}};
 
 // Lies about other collectives than an all-reduce.
 bool is_of_collectives(Lie lie) { return lie >= Lie::gather_of_all; }
@@ -121,17 +125,18 @@ std::vector<LaunchFact*> last_operation(Ledger& ledger) {
     return {};
 }
 
-// The last collective of this kind that all three members completed, with a result at each.
+// The last collective of this kind that all three members completed, with a result at each; of a gather at its root.
 std::vector<LaunchFact*> last_collective(Ledger& ledger, CollectiveKind kind) {
     for (auto last = ledger.launches.rbegin(); last != ledger.launches.rend(); ++last) {
         std::vector<LaunchFact*> members;
         for (LaunchFact& fact : ledger.launches) {
             if (good(fact.completion, fact.end) && fact.completion.members.size() == 3 && fact.tag == last->tag &&
-                fact.collective.kind == kind && !fact.output.empty() && fact.begin < last->end &&
-                last->begin < fact.end)
+                fact.collective.kind == kind && (kind == CollectiveKind::gather || !fact.output.empty()) &&
+                fact.begin < last->end && last->begin < fact.end)
                 members.push_back(&fact);
         }
-        if (members.size() == 3) return members;
+        const bool any = std::any_of(members.begin(), members.end(), [](auto* fact) { return !fact->output.empty(); });
+        if (members.size() == 3 && any) return members;
     }
     return {};
 }
@@ -210,9 +215,13 @@ void fail(Completion& completion, Result result) {
 
 void tamper_with_collectives(Ledger& ledger, Lie lie) {
     const bool of_a_root = lie == Lie::root_blamed || lie == Lie::same_refused;
-    const CollectiveKind kind = of_a_root                     ? CollectiveKind::broadcast
-                                : lie == Lie::scatter_of_one ? CollectiveKind::reduce_scatter
-                                                             : CollectiveKind::all_gather;
+    const bool of_an_exchange = lie == Lie::exchanged_by_one || lie == Lie::count_exchanged;
+    const CollectiveKind kind = of_a_root                      ? CollectiveKind::broadcast
+                                : lie == Lie::scatter_of_one   ? CollectiveKind::reduce_scatter
+                                : lie == Lie::gathered_at_root ? CollectiveKind::gather
+                                : lie == Lie::scattered_to_one ? CollectiveKind::scatter
+                                : of_an_exchange               ? CollectiveKind::all_to_all
+                                                               : CollectiveKind::all_gather;
     const std::vector<LaunchFact*> operation = last_collective(ledger, kind);
     if (operation.empty()) return;  // nothing to falsify: the canary line will show no report
     Completion& first = operation[0]->completion;
@@ -221,8 +230,16 @@ void tamper_with_collectives(Ledger& ledger, Lie lie) {
         for (LaunchFact* fact : operation) fact->output[0] ^= 1;
         break;
     case Lie::gather_of_one: operation.back()->output[0] ^= 1; break;
-    case Lie::scatter_of_one: operation.back()->output[0] ^= 1; break;
+    case Lie::scatter_of_one:
+    case Lie::scattered_to_one:
+    case Lie::exchanged_by_one: operation.back()->output[0] ^= 1; break;
+    case Lie::gathered_at_root:
+        for (LaunchFact* fact : operation) {
+            if (!fact->output.empty()) fact->output[0] ^= 1;
+        }
+        break;
     case Lie::gather_failed: fail(first, Result::rank_connection_lost); break;
+    case Lie::count_exchanged:
     case Lie::piece_of_one: ++first.members[(first.index + 1) % 3].count; break;
     case Lie::another_index: first.index = (first.index + 1) % 3; break;
     case Lie::younger_first:

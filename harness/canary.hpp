@@ -77,6 +77,10 @@ enum class Lie : std::uint8_t {
     gathered_of_one,    // one member reports one received byte too many
     root_blamed,        // a broadcast was refused because its root was no member, but it was
     same_refused,       // a broadcast was refused because members differed, but they did not
+    gathered_at_root,   // a wrong byte in what the root of a gather got
+    scattered_to_one,   // a wrong byte in a member's piece of a scatter
+    exchanged_by_one,   // a wrong byte in what one member of an all_to_all got
+    count_exchanged,    // one member of an all_to_all was told another count for a piece
     count
 };
 

@@ -46,7 +46,7 @@ public:
         if (c.members.size() != c.world || c.world < 2) return wrong("not as many members as the world");
         const Uuid self = peer_of(own);
         if (c.index >= c.members.size() || c.members[c.index].peer != self ||
-            c.members[c.index].count != own.collective.count)
+            (told_by_launch(own.collective.kind) && c.members[c.index].count != own.collective.count))
             return wrong("its own index names another member or another count");
         std::set<Uuid> distinct;
         for (const Completion::Part& member : c.members) distinct.insert(member.peer);
@@ -96,11 +96,22 @@ public:
                            other.collective.root != own.collective.root;
                 }))
                 why = "all launched the same";
+        } else if (const Cause* small = c.cause.find(CauseKind::room_too_small)) {
+            const std::uint64_t room = small->numbers[0], comes = small->numbers[1];
+            std::uint64_t most = 0;
+            for (const LaunchFact* other : others) most += largest_piece(*other);
+            if (room >= comes || comes > most ||
+                std::none_of(others.begin(), others.end(), [&](const LaunchFact* other) {
+                    return peer_of(*other) == small->peers[0] && other->collective.capacity == room;
+                }))
+                why = "that peer has room";
         } else if (says(CauseKind::pieces_too_large)) {
-            std::uint64_t sum = 0, least = own.collective.capacity;
+            const bool to_root = own.collective.kind == CollectiveKind::gather;
+            std::uint64_t sum = 0, least = to_root ? open_end : own.collective.capacity;
             for (const LaunchFact* other : others) {
                 sum += other->collective.count;
-                least = std::min(least, other->collective.capacity);
+                if (!to_root || peer_of(*other) == own.collective.root)
+                    least = std::min(least, other->collective.capacity);
             }
             if (sum <= least) why = "all pieces fit";
         } else if (says(CauseKind::pieces_misfit)) {
@@ -127,14 +138,20 @@ public:
             if (c.result != Result::rank_connection_lost)
                 why = "it can be tried again";
             else if (!any([&](const LaunchFact& other) {
-                         return peer_of(other) == changed->peers[0] && other.group_world == changed->numbers[0] &&
+                         const std::uint32_t chosen_for =
+                             other.collective.world != 0 ? other.collective.world : other.group_world;
+                         return peer_of(other) == changed->peers[0] && chosen_for == changed->numbers[0] &&
                                 changed->numbers[0] != changed->numbers[1];
                      }))
                 why = "that peer knew another world";
         } else if (says(CauseKind::too_many_members)) {
-            if (scenario_.peers.size() < 50) why = "there are not so many";
+            // Counts for all pairs are longer than a list of members.
+            const bool pairs = own.collective.kind == CollectiveKind::all_to_all;
+            if (scenario_.peers.size() < (pairs ? 20u : 50u)) why = "there are not so many";
         } else if (says(CauseKind::no_such_collective) || says(CauseKind::gather_in_place) ||
-                   says(CauseKind::only_all_reduce_quantized) || says(CauseKind::vote_input_misfits) ||
+                   says(CauseKind::only_all_reduce_quantized) || says(CauseKind::counts_misfit) ||
+                   says(CauseKind::too_many_counts) || says(CauseKind::too_many_pieces) ||
+                   says(CauseKind::vote_input_misfits) ||
                    says(CauseKind::vote_of_unknown_type) || says(CauseKind::vote_too_large)) {
             why = "no program does that";
         }
@@ -154,8 +171,32 @@ private:
         return open ? open_end : fact.end;
     }
 
+    // The count of a member in a completion is the one that it launched.
+    static bool told_by_launch(CollectiveKind kind) {
+        return kind != CollectiveKind::scatter && kind != CollectiveKind::all_to_all;
+    }
+
+    // Elements that this launch has for the member with that index.
+    static std::uint64_t piece_for(const LaunchFact& fact, std::size_t index) {
+        const Collective& c = fact.collective;
+        return c.counts.empty() ? c.count : index < c.counts.size() ? c.counts[index] : 0;
+    }
+    static std::uint64_t largest_piece(const LaunchFact& fact) {
+        const Collective& c = fact.collective;
+        return c.counts.empty() ? c.count : *std::max_element(c.counts.begin(), c.counts.end());
+    }
+
+    // Both name the same members. In an all_to_all each was told what it got itself.
+    static bool same_members(const LaunchFact& one, const LaunchFact& other) {
+        const auto& a = one.completion.members;
+        const auto& b = other.completion.members;
+        if (one.collective.kind != CollectiveKind::all_to_all) return a == b;
+        return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                          [](const auto& x, const auto& y) { return x.peer == y.peer; });
+    }
+
     int rank(const LaunchFact& own, const LaunchFact& other) const {
-        if (succeeded(other)) return other.completion.members == own.completion.members ? 0 : 2;
+        if (succeeded(other)) return same_members(own, other) ? 0 : 2;
         return other.end == open_end || ledger_.departed(other.life, other.completion, other.end) ? 1 : 3;
     }
 
@@ -164,12 +205,39 @@ private:
         by_tag_.at({own.group, own.tag}).near(own.begin, own.end, [&](std::size_t i) {
             const LaunchFact& other = ledger_.launches[i];
             if (other.collective.kind == own.collective.kind && other.collective.root == own.collective.root &&
-                other.shape == own.shape && other.collective.count == member.count && peer_of(other) == member.peer &&
+                other.shape == own.shape && peer_of(other) == member.peer && launched(own, other, member.count) &&
                 counts_until(other) > own.begin)
                 candidates.push_back(&other);
         });
         std::stable_sort(candidates.begin(), candidates.end(),
                          [&](const LaunchFact* a, const LaunchFact* b) { return rank(own, *a) < rank(own, *b); });
+    }
+
+    // Whether `other` can be the launch for which `own` was told this count.
+    bool launched(const LaunchFact& own, const LaunchFact& other, std::uint64_t count) const {
+        switch (own.collective.kind) {
+        case CollectiveKind::scatter: {
+            if (peer_of(other) != own.collective.root) return other.collective.capacity >= count;
+            const auto& members = own.completion.members;
+            for (std::size_t i = 0; i < members.size(); ++i) {
+                if (piece_for(other, i) != members[i].count) return false;
+            }
+            return other.collective.world == members.size();
+        }
+        case CollectiveKind::all_to_all:
+            return other.collective.world == own.completion.members.size() &&
+                   piece_for(other, own.completion.index) == count;
+        default: return other.collective.count == count;
+        }
+    }
+
+    // `output` has `bytes` of `input`, from its byte `first` on, at `at`; moves `at` behind them.
+    static bool holds(const std::vector<std::uint8_t>& output, std::size_t& at, const std::vector<std::uint8_t>& input,
+                      std::size_t first, std::size_t bytes) {
+        if (bytes > output.size() - at || first + bytes > input.size()) return false;
+        if (bytes != 0 && std::memcmp(output.data() + at, input.data() + first, bytes) != 0) return false;
+        at += bytes;
+        return true;
     }
 
     bool search(const LaunchFact& own) {
@@ -193,14 +261,30 @@ private:
         const std::vector<std::uint8_t>& output = own.output;
         if (output.size() != result_bytes(own, peer_of(own))) return false;
         switch (own.collective.kind) {
+        case CollectiveKind::gather:
+            if (output.empty()) return true;
+            [[fallthrough]];
         case CollectiveKind::all_gather: {
             std::size_t at = 0;
-            for (const LaunchFact* member : chosen_) {
-                const std::size_t bytes = member->collective.count * element;
-                if (bytes != 0 && std::memcmp(output.data() + at, member->input.data(), bytes) != 0) return false;
-                at += bytes;
-            }
-            return true;
+            return std::all_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
+                return holds(output, at, member->input, 0, member->collective.count * element);
+            });
+        }
+        case CollectiveKind::scatter: {
+            std::size_t first = 0, at = 0;
+            for (std::size_t i = 0; i < own.completion.index; ++i) first += own.completion.members[i].count * element;
+            return std::any_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
+                return peer_of(*member) == own.collective.root &&
+                       holds(output, at, member->input, first, output.size());
+            });
+        }
+        case CollectiveKind::all_to_all: {
+            std::size_t at = 0;
+            return std::all_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
+                std::size_t first = 0;
+                for (std::size_t i = 0; i < own.completion.index; ++i) first += piece_for(*member, i) * element;
+                return holds(output, at, member->input, first, piece_for(*member, own.completion.index) * element);
+            });
         }
         case CollectiveKind::broadcast:
             return std::any_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
@@ -235,14 +319,13 @@ private:
     }
 
     bool agree(const LaunchFact& own) {
-        const bool shared = own.collective.kind == CollectiveKind::all_gather ||
-                            own.collective.kind == CollectiveKind::broadcast;
+        const bool shared = gives_all_the_same(own.collective.kind);
         std::vector<const LaunchFact*> departed;
         for (const LaunchFact* other : chosen_) {
             if (other == &own) continue;
             const Completion& c = other->completion;
             if (succeeded(*other)) {
-                const bool same = c.members == own.completion.members;
+                const bool same = same_members(own, *other);
                 if (same && (!shared || other->output == own.output)) continue;
                 // As for an all-reduce: the decision is lost, and those who have not received it decided again.
                 if (forgotten(own, *other)) continue;

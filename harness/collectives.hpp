@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -29,8 +30,11 @@ public:
 
     // Of the launch: the same at all members that ask with this key.
     core::CollectiveKind kind(const Scenario& scenario, const Key& key) const;
-    // A member of the group as far as the ledger knows. It stays the root until it has gone.
+    // A member of the group as far as the ledger knows. It stays the root until it has gone, or was refused.
     core::Uuid root(const Scenario& scenario, const Ledger& ledger, const Key& key);
+    // A collective was refused because its root is no member. Programs take another one, also while the process of that
+    // root hangs and has not learned that it was removed.
+    void refused(const core::Uuid& root) { refused_.insert(root); }
     // Elements of this process's piece of `count`. The pieces of `world` processes are the whole; more get nothing.
     std::uint64_t piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
                         std::uint32_t world, std::uint32_t process);
@@ -41,8 +45,15 @@ private:
         std::vector<std::uint32_t> processes;  // in the order in which they asked
     };
     std::map<Key, core::Uuid> roots_;
+    std::set<core::Uuid> refused_;
     std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
 };
+
+// All members have the same result.
+constexpr bool gives_all_the_same(core::CollectiveKind kind) {
+    return kind == core::CollectiveKind::all_reduce || kind == core::CollectiveKind::all_gather ||
+           kind == core::CollectiveKind::broadcast || kind == core::CollectiveKind::barrier;
+}
 
 // Bytes that a launch with this outcome put into the receive buffer of this member.
 std::uint64_t result_bytes(const LaunchFact& fact, const core::Uuid& own);

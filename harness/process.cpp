@@ -1,6 +1,8 @@
 #include "harness/process.hpp"
 
 #include "core/base/format.hpp"
+#include "core/voting/graph.hpp"
+#include "harness/collectives.hpp"
 #include "harness/quantized.hpp"
 #include "harness/reference.hpp"
 
@@ -396,9 +398,9 @@ CommandLaunch Process::prepare_launch(std::size_t index, bool mismatched) {
     fact.collective = command.collective;
     fact.group_world = attributes_.group_world;
     fact.in_place = tensor.in_place;
-    const bool gathers = fact.collective.kind == CollectiveKind::all_gather;
+    const bool gives = fact.collective.kind == CollectiveKind::broadcast || fact.collective.root == own_peer();
     const std::uint64_t bytes =
-        (gathers ? fact.collective.count : fact.shape.count) * element_bytes(fact.shape.type);
+        input_elements(fact.collective, fact.shape.count, gives) * element_bytes(fact.shape.type);
     if (bytes <= scenario_.limits.vote_input_bytes_max && bytes <= fact.input.size() && !leaves_input_out(fact))
         command.input.assign(reinterpret_cast<const char*>(fact.input.data()), bytes);
     tensor.launch = ledger_.launches.size();
@@ -465,6 +467,7 @@ void Process::returned(std::size_t index, const Completion& c) {
             shared_.goals[node_] = false;
     }
     check_rest(tensor, fact);
+    if (c.cause.has(CauseKind::root_not_member)) shared_.agreements.refused(fact.collective.root);
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore",
                        formatted("the input of tag {} on {} differs after {}", tensor.tag, sim::Trace::name(node_),
@@ -610,8 +613,7 @@ void Process::apply() {
     for (const Tensor& tensor : tensors_) {
         if (!tensor.launched) continue;
         const LaunchFact& fact = ledger_.launches[tensor.launch];
-        if (fact.collective.kind == CollectiveKind::reduce_scatter || fact.collective.kind == CollectiveKind::reduce)
-            continue;  // members have different results
+        if (!gives_all_the_same(fact.collective.kind)) continue;
         common = mix(common, fact.output.empty() ? 0 : numeric::checksum64(fact.output.data(), fact.output.size()));
     }
     for (const StateEntry& entry : entries_) {

@@ -24,6 +24,7 @@ const char* remedy(CauseKind kind) {
     case CauseKind::no_such_quantized_type: return " (pcclUint64)";
     case CauseKind::root_not_member: return "; pcclBarrier lists the members";
     case CauseKind::pieces_too_large: return " (recv_capacity)";
+    case CauseKind::room_too_small: return " (recv_capacity)";
     case CauseKind::pieces_misfit: return " (recv_count)";
     case CauseKind::group_changed: return "; choose the pieces anew";
     case CauseKind::only_all_reduce_quantized: return " (pcclQuantNone)";

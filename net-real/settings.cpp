@@ -51,7 +51,7 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_NUM_BENCHMARK_CONNECTIONS", "16", "1..64", "peers",
      "Connections with which pcclOptimizeTopology measures the bandwidth between two peers."},
     {"PCCL_MAX_SCRATCH_BYTES", "0", "0, or 1048576..", "peers",
-     "Memory that the running all-reduces of one communicator may take beside the application's buffers (an operation "
+     "Memory that the running collectives of one communicator may take beside the application's buffers (an operation "
      "in "
      "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
     {"PCCL_TCP_CONGESTION", "by path", "a name the kernel knows", "both",

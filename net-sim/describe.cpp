@@ -33,7 +33,10 @@ std::uint64_t hash_command(const Command& command) {
                             static_cast<std::uint64_t>(c.shape.op) | hash_quantization(c.shape.quantization)));
                 const Collective& what = c.collective;
                 if (what.kind == CollectiveKind::all_reduce) return shape;
-                return mix(mix(shape, static_cast<std::uint64_t>(what.kind)), mix(what.count, what.root.bytes[0]));
+                std::uint64_t hash = mix(mix(shape, static_cast<std::uint64_t>(what.kind)),
+                                         mix(what.count, what.root.bytes[0]));
+                for (const std::uint64_t count : what.counts) hash = mix(hash, count);
+                return hash;
             },
             [](const CommandAwait& c) { return c.tag; },
             [](const CommandSync& c) {

@@ -9,6 +9,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -118,33 +119,82 @@ void Operations::start_waiting(GroupId id) {
 }
 
 // For another collective than an all-reduce: whether the members' parts fit each other.
-Operations::Objection Operations::misfit_of(const Ballot& ballot) {
+Operations::Objection Operations::misfit_of(const Ballot& ballot) const {
     const auto& votes = ballot.votes();
     const proto::Shape& shape = votes.begin()->second.vote.shape();
     const auto kind = static_cast<CollectiveKind>(shape.collective());
     if (kind == CollectiveKind::all_reduce) return {};
     const auto invalid = [](Cause cause) { return Objection{Result::invalid_argument, std::move(cause)}; };
-    if (Uuid root; read(shape.root(), root) && !ballot.has(root))
-        return invalid(make_cause<CauseKind::root_not_member>(root));
-    const auto smallest = std::min_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
-        return a.second.vote.capacity() < b.second.vote.capacity();
-    });
-    const std::uint64_t most = kind == CollectiveKind::all_gather ? smallest->second.vote.capacity() : shape.count();
+    Uuid root;
+    if (read(shape.root(), root) && !ballot.has(root)) return invalid(make_cause<CauseKind::root_not_member>(root));
     std::uint64_t sum = 0;  // at most elements_max of each of peers_max members, see VoteCheck
+    std::size_t list = votes.size() * wire::start_member_bytes;
+    std::vector<Uuid> members;
     for (const auto& [uuid, cast] : votes) {
         const proto::Vote& vote = cast.vote;
         // A group that has changed since is no fault of the program: it tries again with its new size.
-        if (kind == CollectiveKind::reduce_scatter && vote.world() != votes.size())
+        const bool chose = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_to_all ||
+                           (kind == CollectiveKind::scatter && uuid == root);
+        if (chose && vote.world() != votes.size())
             return {Result::rank_connection_lost,
                     make_cause<CauseKind::group_changed>(uuid, vote.world(), votes.size())};
         sum += vote.count();
-        if (votes.size() * wire::start_member_bytes > vote.room() + wire::spare_bytes)
+        if (kind == CollectiveKind::all_to_all) list += wire::counts_bytes(vote.counts());
+        members.push_back(uuid);
+    }
+    for (const auto& [uuid, cast] : votes) {
+        if (list > cast.vote.room() + wire::spare_bytes)
             return {Result::invalid_usage, make_cause<CauseKind::too_many_members>(votes.size(), uuid)};
     }
-    if (kind == CollectiveKind::all_gather && sum > most)
-        return invalid(make_cause<CauseKind::pieces_too_large>(smallest->first, most));
-    if (kind == CollectiveKind::reduce_scatter && sum != most)
-        return invalid(make_cause<CauseKind::pieces_misfit>(sum, most));
+    switch (kind) {
+    case CollectiveKind::all_gather: {
+        const auto smallest = std::min_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
+            return a.second.vote.capacity() < b.second.vote.capacity();
+        });
+        const std::uint64_t most = smallest->second.vote.capacity();
+        if (sum > most) return invalid(make_cause<CauseKind::pieces_too_large>(smallest->first, most));
+        return {};
+    }
+    case CollectiveKind::gather: {
+        const std::uint64_t most = votes.at(root).vote.capacity();
+        if (sum > most) return invalid(make_cause<CauseKind::pieces_too_large>(root, most));
+        break;
+    }
+    case CollectiveKind::reduce_scatter:
+        if (sum != shape.count()) return invalid(make_cause<CauseKind::pieces_misfit>(sum, shape.count()));
+        return {};
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all: break;
+    default: return {};
+    }
+    return misfit_of_pieces(shape, ballot, members, pieces_of(members, ballot));
+}
+
+// Whether what comes to each member has room there, and whether there are not too many pieces in all.
+Operations::Objection Operations::misfit_of_pieces(const proto::Shape& shape, const Ballot& ballot,
+                                                   const std::vector<Uuid>& members,
+                                                   const std::vector<Piece>& pieces) {
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
+    const std::uint64_t parts = kind == CollectiveKind::all_to_all ? members.size() * members.size() : members.size();
+    const auto fit = [&](std::uint64_t elements) {
+        return pieces_fit(elements, parts, element_bytes(static_cast<DataType>(shape.type())), shape.slice_bytes());
+    };
+    if (!fit(0)) return {Result::invalid_usage, make_cause<CauseKind::too_many_pieces>(0, parts)};
+    std::vector<std::uint64_t> received(members.size());  // by index
+    for (const Piece& piece : pieces) {
+        if (kind != CollectiveKind::all_to_all) {
+            received[piece.index] = piece.count;
+            continue;
+        }
+        for (std::uint32_t index = 0; index < members.size(); ++index) received[index] += piece.for_member(index);
+    }
+    for (std::size_t i = 0; i < members.size() && kind != CollectiveKind::gather; ++i) {
+        const std::uint64_t room = ballot.votes().at(members[i]).vote.capacity();
+        if (const std::uint64_t comes = received[pieces[i].index]; comes > room)
+            return {Result::invalid_argument, make_cause<CauseKind::room_too_small>(members[i], room, comes)};
+    }
+    const std::uint64_t all = std::accumulate(received.begin(), received.end(), std::uint64_t{0});
+    if (!fit(all)) return {Result::invalid_usage, make_cause<CauseKind::too_many_pieces>(all, parts)};
     return {};
 }
 
@@ -152,6 +202,11 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
     if (Cause mismatch = shape_mismatch(ballot); !mismatch.empty()) {
         PROBE(start_mismatch);
         return {Result::invalid_argument, std::move(mismatch)};
+    }
+    for (const auto& [uuid, cast] : ballot.votes()) {
+        // Of no call for many tags: its arguments cannot be sent.
+        if (cast.vote.refused() && cast.vote.batch() == 0)
+            return {Result::invalid_usage, make_cause<CauseKind::member_cannot>(uuid, cause_of(cast.vote.cause()))};
     }
     if (Objection misfit = misfit_of(ballot); misfit.result != Result::success) {
         PROBE(start_mismatch);
@@ -169,31 +224,45 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
 // wait for its turn. Members that do not acknowledge results get no more of them.
 bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) const {
     if (group.ring.size() < 2) return false;
-    std::uint64_t gathered = 0;
+    std::uint64_t gathered = 0, counts = 0;
     std::uint64_t room = ~std::uint64_t{0};
     for (const auto& [uuid, cast] : ballot.votes()) {
         if (!carries_input(cast.vote) || state_.untold(uuid) >= turn_.limits.vote_results_untold) return false;
         gathered += cast.vote.input().size();
+        counts += wire::counts_bytes(cast.vote.counts());
         room = std::min<std::uint64_t>(room, cast.vote.room());
     }
     switch (static_cast<CollectiveKind>(ballot.votes().begin()->second.vote.shape().collective())) {
     case CollectiveKind::all_reduce: return true;
     case CollectiveKind::all_gather:
-    case CollectiveKind::broadcast: break;  // the result is as long as all inputs
+    case CollectiveKind::broadcast:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all: break;  // the result is as long as all inputs
     default: gathered /= group.ring.size();
     }
     return gathered <= turn_.limits.vote_input_bytes_max &&
-           gathered + group.ring.size() * wire::start_member_bytes <= room + wire::spare_bytes;
+           gathered + counts + group.ring.size() * wire::start_member_bytes <= room + wire::spare_bytes;
 }
 
 std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const {
+    const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
     std::vector<Piece> pieces;
     for (const Uuid& uuid : ring) {
         const std::uint64_t seniority = state_.members.at(uuid).seniority;
         const auto older = std::count_if(ring.begin(), ring.end(), [&](const Uuid& other) {
             return state_.members.at(other).seniority < seniority;
         });
-        pieces.push_back({static_cast<std::uint32_t>(older), ballot.votes().at(uuid).vote.count()});
+        // In a scatter the root says what each member gets.
+        const proto::Vote& vote =
+            ballot.votes().at(kind == CollectiveKind::scatter ? uuid_of(shape.root()) : uuid).vote;
+        Piece piece{static_cast<std::uint32_t>(older), vote.count()};
+        if (kind == CollectiveKind::scatter && !vote.counts().empty())
+            piece.count = vote.counts(static_cast<int>(older));
+        else
+            piece.counts.assign(vote.counts().begin(), vote.counts().end());
+        pieces.push_back(std::move(piece));
     }
     return pieces;
 }
@@ -237,6 +306,7 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
         if (pieces.empty()) continue;
         seat->set_index(pieces[i].index);
         seat->set_count(pieces[i].count);
+        seat->mutable_counts()->Assign(pieces[i].counts.begin(), pieces[i].counts.end());
     }
     if (in_vote) {
         PROBE(reduced_in_vote);

@@ -59,9 +59,12 @@ private:
         Cause cause;
     };
     Objection objection_to(const BallotKey& key, const Ballot& ballot) const;
-    static Objection misfit_of(const Ballot& ballot);
+    Objection misfit_of(const Ballot& ballot) const;
+    static Objection misfit_of_pieces(const proto::Shape& shape, const Ballot& ballot, const std::vector<Uuid>& members,
+                                      const std::vector<Piece>& pieces);
     bool reduces_in_vote(const GroupState& group, const Ballot& ballot) const;
-    // The members by position, for another collective than an all-reduce. `seats`: their votes, in ring order.
+    // For another collective than an all-reduce: what each of these members contributes or gets. `ring`: all that
+    // voted, in any order.
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
     // The shares of an all-reduce by position; empty: equal parts.
     std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;

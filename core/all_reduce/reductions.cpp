@@ -114,7 +114,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
         std::optional<Members> members = members_in(start, *launch);
         if (!members) return make_cause<CauseKind::master_contradicts_collective>();
         if (start.reduced()) {
-            if (start.result().size() != result_bytes_in_vote(launch->collective, launch->shape, members->by_index))
+            if (start.result().size() != result_bytes_in_vote(launch->collective, launch->shape, members->pieces))
                 return make_cause<CauseKind::master_contradicts_collective>();
             reduced_in_vote(answer, *launch, std::move(*members));
             return {};
@@ -163,8 +163,6 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
     if (static_cast<std::uint32_t>(start.members_size()) != world) return {};
     members.by_index.resize(world);
     bool root_found = own.root.is_nil();
-    std::uint64_t sum = 0;
-    const std::uint64_t most = own.kind == CollectiveKind::all_gather ? own.capacity : launch.shape.count;
     for (std::uint32_t position = 0; position < world; ++position) {
         const proto::StartMember& member = start.members(static_cast<int>(position));
         Uuid peer;
@@ -172,17 +170,58 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
         Completion::Part& part = members.by_index[member.index()];
         if (!part.peer.is_nil()) return {};  // two members with one index
         part = {peer, member.count()};
-        if (member.count() > most - sum) return {};
-        sum += member.count();
-        members.pieces.push_back({member.index(), member.count()});
+        Piece piece{member.index(), member.count()};
+        if (own.kind == CollectiveKind::all_to_all) piece.counts.assign(member.counts().begin(), member.counts().end());
+        if (!piece.counts.empty() && piece.counts.size() != world) return {};
+        members.pieces.push_back(std::move(piece));
         if (peer != own.root) continue;
         members.root = position;
         root_found = true;
     }
     const proto::StartMember& me = start.members(static_cast<int>(start.position()));
-    if (!root_found || uuid_of(me.peer()) != who_.uuid || me.count() != own.count) return {};
-    if (own.kind == CollectiveKind::reduce_scatter && sum != launch.shape.count) return {};
+    if (!root_found || uuid_of(me.peer()) != who_.uuid || !pieces_match(launch, members, start.position())) return {};
+    if (own.kind == CollectiveKind::all_to_all) {
+        for (const Piece& piece : members.pieces)
+            members.by_index[piece.index].count = piece.for_member(me.index());
+    }
     return members;
+}
+
+// Whether the pieces are those that this member launched, have room here, and are not too many.
+bool Reductions::pieces_match(const Launches::Start& launch, const Members& members, std::uint32_t position) const {
+    const Collective& own = launch.collective;
+    const std::vector<Piece>& pieces = members.pieces;
+    const Piece& mine = pieces[position];
+    const bool is_root = position == members.root && !own.root.is_nil();
+    const bool pairs = own.kind == CollectiveKind::all_to_all;
+    std::uint64_t sum = 0, comes = 0;
+    constexpr std::uint64_t most = std::uint64_t{1} << 62;
+    const std::uint64_t parts = pairs ? pieces.size() * pieces.size() : pieces.size();
+    const auto few = [&] { return pieces_fit(sum, parts, element_bytes(launch.shape.type), turn_.limits.slice_bytes); };
+    if (pairs && !few()) return false;  // before a loop over all of them
+    for (const Piece& piece : pieces) {
+        for (std::uint32_t index = 0; index < (pairs ? pieces.size() : 1); ++index) {
+            const std::uint64_t count = pairs ? piece.for_member(index) : piece.count;
+            if (count > most - sum) return false;
+            sum += count;
+        }
+        if (pairs) comes += piece.for_member(mine.index);
+    }
+    switch (own.kind) {
+    case CollectiveKind::all_gather: return mine.count == own.count && sum <= own.capacity;
+    case CollectiveKind::gather: return mine.count == own.count && (!is_root || sum <= own.capacity) && few();
+    case CollectiveKind::reduce_scatter: return mine.count == own.count && sum == launch.shape.count;
+    case CollectiveKind::scatter:
+        if (mine.count > own.capacity || !few()) return false;
+        if (!is_root) return true;
+        return pieces.size() == own.world && std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+                   return piece.count == (own.counts.empty() ? own.count : own.counts[piece.index]);
+               });
+    case CollectiveKind::all_to_all:
+        return mine.count == own.count && mine.counts == own.counts && pieces.size() == own.world &&
+               comes <= own.capacity && few();
+    default: return mine.count == own.count;
+    }
 }
 
 void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members) {
@@ -190,18 +229,10 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     const proto::StartAnswer& start = answer.start();
     std::string result = start.result();
     const Collective& own = launch.collective;
-    const bool gives = own.kind != CollectiveKind::broadcast || start.position() == members.root;
-    const std::uint64_t sent = !gives ? 0
-                               : (own.kind == CollectiveKind::all_gather ? own.count : launch.shape.count) *
-                                     element_bytes(launch.shape.type);
-    if (own.kind == CollectiveKind::reduce_scatter) {
-        std::uint64_t first = 0;
-        const std::uint32_t index = members.pieces[start.position()].index;
-        for (std::uint32_t i = 0; i < index; ++i) first += members.by_index[i].count;
-        const std::size_t element = element_bytes(launch.shape.type);
-        result = result.substr(first * element, own.count * element);
-    }
-    if (own.kind == CollectiveKind::reduce && start.position() != members.root) result.clear();
+    const std::size_t element = element_bytes(launch.shape.type);
+    const bool is_root = !own.root.is_nil() && start.position() == members.root;
+    const std::uint64_t sent = input_elements(own, launch.shape.count, is_root) * element;
+    result = own_part(own.kind, element, std::move(result), members.pieces, start.position(), members.root);
     const std::uint64_t received = result.size();
     if (own.kind == CollectiveKind::all_reduce || received != 0)
         turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});

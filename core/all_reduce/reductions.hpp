@@ -131,6 +131,7 @@ private:
     // Empty: they contradict each other, or the launch.
     std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
     void note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members);
+    bool pieces_match(const Launches::Start& launch, const Members& members, std::uint32_t position) const;
     void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);

@@ -157,7 +157,11 @@ namespace pccl::core {
     X(too_many_members, "the list of its {n} members does not fit into a message to peer {p}")                         \
     X(only_all_reduce_quantized, "only an all-reduce can be quantized")                                                \
     X(no_such_collective, "this collective does not exist")                                                            \
-    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")
+    X(gather_in_place, "this collective needs a send buffer outside of its receive buffer")                            \
+    X(room_too_small, "peer {p} has room for {n} elements, and the pieces for it have {n}")                            \
+    X(too_many_pieces, "the members' pieces have {n} elements in {n} parts, more than one collective can have")        \
+    X(too_many_counts, "its counts for {n} members do not fit into a message")                                         \
+    X(counts_misfit, "it has {n} counts for {n} members")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -349,6 +349,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
             told.set_peer(other.uuid());
             told.set_index(other.index());
             told.set_count(other.count());
+            *told.mutable_counts() = other.counts();
         }
         break;
     }

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/numeric/types.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -56,8 +57,14 @@ void Tallies::recording(const proto::Record& record) {
 void Tallies::started(OpId id, const Ballot& ballot) {
     const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
     std::uint64_t count = shape.count();
-    if (shape.collective() == static_cast<std::uint32_t>(CollectiveKind::all_gather)) {
-        for (const auto& [uuid, cast] : ballot.votes()) count += cast.vote.count();
+    switch (static_cast<CollectiveKind>(shape.collective())) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:  // their shapes have no count
+        for (const auto& [uuid, cast] : ballot.votes()) count += input_elements(cast.vote, uuid);
+        break;
+    default: break;
     }
     operations_[id] = {turn_.now, count * element_bytes(static_cast<DataType>(shape.type()))};
 }

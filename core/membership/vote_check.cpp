@@ -18,15 +18,26 @@ constexpr std::size_t starts_max = 65'536;  // open votes of one member: the num
 // No array of a real program has more elements. The bound keeps sums of all members far from overflow.
 constexpr std::uint64_t elements_max = std::uint64_t{1} << 50;
 
+bool are_possible_counts(const proto::Vote& vote) {
+    if (vote.counts().empty()) return vote.world() == 0 || vote.count() <= elements_max / vote.world();
+    if (static_cast<std::uint32_t>(vote.counts_size()) != vote.world()) return false;
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : vote.counts()) {
+        if (count > elements_max - sum) return false;
+        sum += count;
+    }
+    return true;
+}
+
 bool is_possible_collective(const proto::Vote& vote) {
     const proto::Shape& shape = vote.shape();
     if (shape.collective() == 0) return true;
-    const bool rooted = shape.collective() == static_cast<std::uint32_t>(CollectiveKind::broadcast) ||
-                        shape.collective() == static_cast<std::uint32_t>(CollectiveKind::reduce);
     Uuid root;
     return shape.collective() < collective_kind_count && shape.count() <= elements_max &&
            vote.count() <= elements_max && vote.capacity() <= elements_max && shape.quantization() == 0 &&
-           (rooted ? read(shape.root(), root) && !root.is_nil() : shape.root().empty());
+           (is_rooted(static_cast<CollectiveKind>(shape.collective())) ? read(shape.root(), root) && !root.is_nil()
+                                                                       : shape.root().empty()) &&
+           are_possible_counts(vote);
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include "core/base/assert.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 namespace pccl::core {
 
 namespace {
@@ -36,7 +39,52 @@ void cut(Graph& graph, std::uint32_t world, std::uint64_t count, std::span<const
     }
 }
 
+// The parts of an all_to_all: member `from` sends its row, in the order of indices; member `to` receives its column.
+std::vector<Part> rows_of(std::span<const Piece> pieces, std::uint32_t world) {
+    ASSERT(pieces.size() == world);
+    std::vector<std::uint32_t> position(world);
+    for (std::uint32_t p = 0; p < world; ++p) {
+        ASSERT(pieces[p].index < world && (pieces[p].counts.empty() || pieces[p].counts.size() == world));
+        position[pieces[p].index] = p;
+    }
+    std::vector<Part> parts(std::size_t{world} * world);
+    std::vector<std::uint64_t> received(world);  // by index: elements from members with a lower index
+    for (const std::uint32_t from : position) {
+        std::uint64_t sent = 0;
+        for (std::uint32_t index = 0; index < world; ++index) {
+            const std::uint32_t to = position[index];
+            const std::uint64_t count = pieces[from].for_member(index);
+            parts[std::size_t{from} * world + to] = {count, from, 0, (to + world - from) % world, to, sent,
+                                                     received[index]};
+            sent += count;
+            received[index] += count;
+        }
+    }
+    return parts;
+}
+
 }  // namespace
+
+bool pieces_fit(std::uint64_t elements, std::uint64_t parts, std::size_t element_bytes, std::uint32_t slice_bytes) {
+    const std::uint64_t slice_elements = std::max<std::uint64_t>(slice_bytes / element_bytes, 1);
+    return parts <= slices_of_pieces_max && elements / slice_elements + parts <= slices_of_pieces_max;
+}
+
+std::uint64_t input_elements(const Collective& collective, std::uint64_t count, bool is_root) {
+    switch (collective.kind) {
+    case CollectiveKind::broadcast: return is_root ? count : 0;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather: return collective.count;
+    case CollectiveKind::scatter:
+        if (!is_root) return 0;
+        [[fallthrough]];
+    case CollectiveKind::all_to_all:
+        return collective.counts.empty()
+                   ? collective.count * collective.world
+                   : std::accumulate(collective.counts.begin(), collective.counts.end(), std::uint64_t{0});
+    default: return count;
+    }
+}
 
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root,
                std::span<const Piece> pieces) {
@@ -54,6 +102,10 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
         graph.parts.push_back({count, root, around, 0, root, 0, 0});
         return graph;
     case CollectiveKind::barrier: return graph;
+    case CollectiveKind::all_to_all:
+        graph.shared = false;
+        graph.parts = rows_of(pieces, world);
+        return graph;
     default: break;
     }
     ASSERT(pieces.size() == world);
@@ -66,11 +118,6 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
         case CollectiveKind::reduce_scatter: graph.parts.push_back({own, p, around, 0, p, offsets[p], 0}); break;
         case CollectiveKind::gather: graph.parts.push_back({own, p, 0, hops(p, root), root, 0, offsets[p]}); break;
         case CollectiveKind::scatter: graph.parts.push_back({own, root, 0, hops(root, p), p, offsets[p], 0}); break;
-        case CollectiveKind::all_to_all:
-            for (std::uint32_t to = 0; to < world; ++to) {
-                graph.parts.push_back({own, p, 0, hops(p, to), to, pieces[to].index * own, offsets[p]});
-            }
-            break;
         default: ASSERT(false);
         }
     }

@@ -43,10 +43,22 @@ struct Part {
 // What a member contributes or gets, at its position in the ring.
 struct Piece {
     std::uint32_t index = 0;
-    // Elements of its piece; all_to_all: of its piece for each member; all_reduce: its share of the vector, as a part of
-    // the sum of all shares.
+    // Elements of its piece; all_to_all, if `counts` is empty: of its piece for each member; all_reduce: its share of the
+    // vector, as a part of the sum of all shares.
     std::uint64_t count = 0;
+    std::vector<std::uint64_t> counts = {};  // all_to_all: elements of its piece for each member, by index
+
+    std::uint64_t for_member(std::uint32_t other) const { return counts.empty() ? count : counts[other]; }
 };
+
+// Slices of one gather, scatter or all_to_all. Its members keep books about each slice of all members, so this bounds
+// the memory that others can make a member use.
+inline constexpr std::uint64_t slices_of_pieces_max = 1u << 22;
+// Whether pieces with so many elements in all, in so many parts, stay within it.
+bool pieces_fit(std::uint64_t elements, std::uint64_t parts, std::size_t element_bytes, std::uint32_t slice_bytes);
+
+// Elements of the send array of a member with this launch. `count`: ReduceShape::count.
+std::uint64_t input_elements(const Collective& collective, std::uint64_t count, bool is_root);
 
 struct Graph {
     std::vector<Part> parts;

@@ -48,20 +48,39 @@ std::optional<std::uint64_t> whole_input(const proto::Vote& vote, const Uuid& vo
         const std::uint64_t bytes = input_bytes_in_vote(shape, bytes_max);
         return bytes == 0 ? std::nullopt : std::optional(bytes);
     }
-    const std::uint64_t count = kind == CollectiveKind::all_gather ? vote.count() : shape.count();
+    const std::uint64_t count = input_elements(vote, voter);
     const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
-    // The result of a broadcast is as long as the input of its root.
     if (shape.quantization() != 0 || count > bytes_max / element) return {};
-    if (kind == CollectiveKind::broadcast && shape.root() != to_bytes(voter)) return 0;
+    // The result of a broadcast is as long as the input of its root.
+    if (kind == CollectiveKind::broadcast && shape.count() > bytes_max / element) return {};
     return count * element;
 }
 
+std::uint64_t input_elements(const proto::Vote& vote, const Uuid& voter) {
+    const proto::Shape& shape = vote.shape();
+    Collective collective;
+    collective.kind = static_cast<CollectiveKind>(shape.collective());
+    collective.count = vote.count();
+    collective.counts.assign(vote.counts().begin(), vote.counts().end());
+    collective.world = vote.world();
+    return input_elements(collective, shape.count(), shape.root() == to_bytes(voter));
+}
+
 std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceShape& shape,
-                                   const std::vector<Completion::Part>& members) {
+                                   const std::vector<Piece>& pieces) {
     std::uint64_t count = shape.count;
-    if (collective.kind == CollectiveKind::all_gather) {
-        count = 0;
-        for (const Completion::Part& member : members) count += member.count;
+    switch (collective.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+        for (const Piece& piece : pieces) count += piece.count;
+        break;
+    case CollectiveKind::all_to_all:
+        for (const Piece& piece : pieces) {
+            for (std::uint32_t index = 0; index < pieces.size(); ++index) count += piece.for_member(index);
+        }
+        break;
+    default: break;
     }
     return count * element_bytes(shape.type);
 }
@@ -72,7 +91,10 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
     for (const proto::Vote* vote : votes) inputs.push_back(vote->input());
     const proto::Shape& shape = votes.front()->shape();
     switch (kind) {
+    case CollectiveKind::scatter:
     case CollectiveKind::broadcast: return votes[root]->input();
+    case CollectiveKind::gather:
+    case CollectiveKind::all_to_all:
     case CollectiveKind::all_gather: {
         std::vector<std::string_view> by_index(inputs.size());
         for (std::size_t i = 0; i < inputs.size(); ++i) by_index[pieces[i].index] = inputs[i];
@@ -87,6 +109,40 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
         return reduce_parts(shape, graph, inputs);
     }
     default: return {};
+    }
+}
+
+std::string own_part(CollectiveKind kind, std::size_t element_bytes, std::string result,
+                     const std::vector<Piece>& pieces, std::uint32_t position, std::uint32_t root) {
+    switch (kind) {
+    case CollectiveKind::gather:
+    case CollectiveKind::reduce: return position == root ? result : std::string{};
+    case CollectiveKind::scatter:
+    case CollectiveKind::reduce_scatter: {
+        std::uint64_t first = 0;
+        for (const Piece& piece : pieces) first += piece.index < pieces[position].index ? piece.count : 0;
+        return result.substr(first * element_bytes, pieces[position].count * element_bytes);
+    }
+    case CollectiveKind::all_to_all: {
+        std::string column(result.size(), '\0');
+        std::uint64_t first = 0;
+        std::vector<const Piece*> by_index(pieces.size());
+        for (const Piece& piece : pieces) by_index[piece.index] = &piece;
+        std::size_t length = 0;
+        for (const Piece* row : by_index) {
+            for (std::uint32_t index = 0; index < pieces.size(); ++index) {
+                const std::uint64_t bytes = row->for_member(index) * element_bytes;
+                if (index == pieces[position].index) {
+                    column.replace(length, bytes, result, first, bytes);
+                    length += bytes;
+                }
+                first += bytes;
+            }
+        }
+        column.resize(length);
+        return column;
+    }
+    default: return result;
     }
 }
 

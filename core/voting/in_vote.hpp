@@ -26,14 +26,21 @@ std::uint64_t input_bytes_in_vote(const proto::Shape& shape, std::uint64_t bytes
 std::optional<std::uint64_t> whole_input(const proto::Vote& vote, const Uuid& voter, std::uint64_t bytes_max);
 inline bool carries_input(const proto::Vote& vote) { return vote.whole() || !vote.input().empty(); }
 
-// Bytes of the result of a collective whose votes carry the inputs. `members`: by index; not needed for an all-reduce.
-std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceShape& shape,
-                                   const std::vector<Completion::Part>& members);
+// Elements of the input of such a voter.
+std::uint64_t input_elements(const proto::Vote& vote, const Uuid& voter);
 
-// What such a start tells all members: for a reduce_scatter the pieces of all of them in the order of their indices.
-// `votes` and `pieces`: in ring order, of at least two members; an all_reduce needs no pieces. The arguments agree with
-// each other.
+// Bytes of the result of a collective whose votes carry the inputs. `pieces`: not needed for an all-reduce.
+std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceShape& shape,
+                                   const std::vector<Piece>& pieces);
+
+// What such a start tells all members: for a reduce_scatter and a scatter the pieces of all, for a gather and an
+// all_to_all the inputs of all, in the order of their indices. `votes` and `pieces`: in ring order, of at least
+// two members; an all_reduce needs no pieces. The arguments agree with each other.
 std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::Vote*>& votes,
                            const std::vector<Piece>& pieces, std::uint32_t root);
+
+// The part of that result that the member at `position` gets. `result` has result_bytes_in_vote() bytes.
+std::string own_part(CollectiveKind kind, std::size_t element_bytes, std::string result,
+                     const std::vector<Piece>& pieces, std::uint32_t position, std::uint32_t root);
 
 }  // namespace pccl::core

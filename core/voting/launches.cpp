@@ -4,6 +4,7 @@
 #include "core/base/probe.hpp"
 #include "core/numeric/quantize.hpp"
 #include "core/voting/in_vote.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
@@ -29,8 +30,13 @@ Cause why_impossible(const CommandLaunch& command) {
     if (static_cast<std::uint32_t>(kind) >= collective_kind_count) return make_cause<CauseKind::no_such_collective>();
     if (command.shape.quantization.algorithm != QuantizationAlgorithm::none)
         return make_cause<CauseKind::only_all_reduce_quantized>();
-    if (kind == CollectiveKind::all_gather && command.send == command.receive && command.send != 0)
+    const bool gathers = kind == CollectiveKind::all_gather || kind == CollectiveKind::gather ||
+                         kind == CollectiveKind::all_to_all;
+    if (gathers && command.send == command.receive && command.send != 0)
         return make_cause<CauseKind::gather_in_place>();
+    const Collective& what = command.collective;
+    if (!what.counts.empty() && what.counts.size() != what.world)
+        return make_cause<CauseKind::counts_misfit>(what.counts.size(), what.world);
     return {};
 }
 
@@ -131,6 +137,14 @@ void Launches::describe(const Launch& launch, proto::Vote& vote) const {
     vote.set_capacity(collective.capacity);
     vote.set_room(master_.answer_room());
     if (collective.kind == CollectiveKind::reduce_scatter) vote.set_world(tickets_.attributes().group_world);
+    if (collective.world != 0) vote.set_world(collective.world);
+    if (wire::counts_bytes(collective.counts) > wire::counts_bytes_max) {
+        // The others must not wait for this member's vote, so the master refuses the start to all.
+        vote.set_refused(true);
+        write(make_cause<CauseKind::too_many_counts>(collective.counts.size()), *vote.mutable_cause());
+        return;
+    }
+    vote.mutable_counts()->Assign(collective.counts.begin(), collective.counts.end());
     const auto bytes = whole_input(vote, who_.uuid, master_.vote_input_bytes_max());
     if (!bytes || by_serial_.size() >= turn_.limits.vote_inputs_launched || master_.vote_input_bytes_max() == 0) return;
     if (*bytes != 0 && launch.input.size() != *bytes) return;

@@ -45,5 +45,17 @@ inline constexpr std::size_t start_member_bytes = 40;
 inline constexpr std::size_t start_share_bytes = 3;
 // Of control_bytes_least, what a start without a failure leaves for its list of members.
 inline constexpr std::size_t spare_bytes = 2048;
+// Counts of pieces in a vote, at most. They share control_bytes_least with the rest of the vote.
+inline constexpr std::size_t counts_bytes_max = 2048;
+
+// Bytes of a list of counts in a message.
+template <class Counts>
+std::size_t counts_bytes(const Counts& counts) {
+    std::size_t bytes = 0;
+    for (std::uint64_t count : counts) {
+        for (++bytes; count >= 0x80; count >>= 7) ++bytes;
+    }
+    return bytes;
+}
 
 }  // namespace pccl::core::wire

@@ -191,7 +191,11 @@ typedef struct pcclCopyDescriptor_t {
 
 typedef struct pcclMemberInfo_t {
     pcclPeerId_t peer;
-    uint64_t count; /* pcclAllGather: elements that it sent; pcclReduceScatter: elements that it received; else 0 */
+    /*
+     * pcclAllGather, pcclGather: elements that it sent. pcclReduceScatter, pcclScatter: elements that it received.
+     * pcclAllToAll: elements that the caller received from it. Else 0.
+     */
+    uint64_t count;
 } pcclMemberInfo_t;
 
 /*
@@ -283,6 +287,81 @@ PCCL_EXPORT pcclResult_t pcclReduce(const void* PCCL_NULLABLE sendbuf, void* PCC
 PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
                                          const pcclPeerId_t* root, const pcclReduceDescriptor_t* descriptor,
                                          const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Gathers the arrays of all members at `root`. `descriptor->count` is the number of elements of this member's array.
+ * Each member may have another one. At the root recvbuf gets all arrays, one behind the other, in the order of indices,
+ * and has room for `recv_capacity` elements; sendbuf must be outside of recvbuf. Other members may pass null for
+ * recvbuf and any capacity; nothing is written there.
+ *
+ * Arrays that travel through a member need memory there, beside its buffers (PCCL_MAX_SCRATCH_BYTES limits it). This
+ * holds for pcclScatter and pcclAllToAll, too.
+ *
+ * Errors:
+ * - pcclInvalidArgument at all members if the sum of counts is more than the root's capacity.
+ * - pcclInvalidUsage at all members if what travels through one of them exceeds its limit of scratch memory, or if the
+ *   arrays are too long for one collective (4,194,304 slices of PCCL_MULTIPLEX_CHUNK_SIZE).
+ */
+PCCL_EXPORT pcclResult_t pcclGather(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                    size_t recv_capacity, const pcclPeerId_t* root,
+                                    const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                    pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclGather and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclGatherAsync(const void* PCCL_NULLABLE sendbuf, void* PCCL_NULLABLE recvbuf,
+                                         size_t recv_capacity, const pcclPeerId_t* root,
+                                         const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                         pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * How a send buffer is cut into pieces for members: piece i is for the member with index i, and the pieces lie one
+ * behind the other. The caller gives the number of members for which it made them. If the group has another one, the
+ * collective fails for all with pcclRankConnectionLost. Indices move when members leave and join. A program that uses
+ * different counts learns them anew after pcclUpdateTopology, for example with pcclBarrier.
+ */
+typedef struct pcclPieces_t {
+    const uint64_t* counts; /* elements of each piece; null: each has the descriptor's count */
+    size_t members;         /* number of pieces */
+} pcclPieces_t;
+
+/*
+ * Cuts the array of `root` into pieces and sends each member its own. Only the root reads sendbuf, `pieces` and
+ * `descriptor->count`; other members may pass null for the first two. recvbuf has room for `recv_capacity` elements at
+ * each member; the entry of `info_out` with the own index says how many were written. At the root sendbuf == recvbuf is
+ * legal: the own piece is then written to the beginning of the array. `counts` is copied.
+ *
+ * Errors: those of pcclGather for memory and length;
+ * - pcclRankConnectionLost: the group has another size than the root's `pieces->members`.
+ * - pcclInvalidArgument at all members if some piece is larger than its member's capacity; at the caller if
+ *   `pieces->members` is 0 at the root.
+ * - pcclInvalidUsage at all members if the list of counts does not fit into a message (2 KiB; 400 members and more).
+ */
+PCCL_EXPORT pcclResult_t pcclScatter(const void* PCCL_NULLABLE sendbuf, const pcclPieces_t* PCCL_NULLABLE pieces,
+                                     void* PCCL_NULLABLE recvbuf, size_t recv_capacity, const pcclPeerId_t* root,
+                                     const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                     pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclScatter and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclScatterAsync(const void* PCCL_NULLABLE sendbuf, const pcclPieces_t* PCCL_NULLABLE pieces,
+                                          void* PCCL_NULLABLE recvbuf, size_t recv_capacity, const pcclPeerId_t* root,
+                                          const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                          pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Each member sends a piece of its array to each member. recvbuf gets the pieces for this member, one behind the other,
+ * in the order of the indices of their senders, and has room for `recv_capacity` elements; pcclMemberInfo_t has their
+ * lengths. sendbuf must be outside of recvbuf. Members may use different counts, and some a null `counts`, which is
+ * copied.
+ *
+ * Errors: those of pcclScatter; `pieces` is needed at all members, and the number of any of them may be wrong.
+ */
+PCCL_EXPORT pcclResult_t pcclAllToAll(const void* PCCL_NULLABLE sendbuf, const pcclPieces_t* pieces,
+                                      void* PCCL_NULLABLE recvbuf, size_t recv_capacity,
+                                      const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                      pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclAllToAll and returns at once; `*handle_out` identifies it. */
+PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* PCCL_NULLABLE sendbuf, const pcclPieces_t* pieces,
+                                           void* PCCL_NULLABLE recvbuf, size_t recv_capacity,
+                                           const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                           pcclAsyncReduceOp_t* handle_out);
 
 /* Succeeds when all members of the group have called it with this tag. `info_out` then lists the members. */
 PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm,

@@ -4,6 +4,7 @@
 #include "net-real/c_api/validate.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,7 +27,9 @@ Outcome finish(Request& request, std::uint64_t send_count, std::uint64_t receive
         return invalid_argument("sendbuf is null while it has elements");
     if (request.receive == nullptr && request.receive_bytes != 0)
         return invalid_argument("recvbuf is null while it has elements");
-    const bool may_be_equal = request.command.collective.kind != core::CollectiveKind::all_gather;
+    const core::CollectiveKind kind = request.command.collective.kind;
+    const bool may_be_equal = kind != core::CollectiveKind::all_gather && kind != core::CollectiveKind::gather &&
+                              kind != core::CollectiveKind::all_to_all;
     if (overlap(request.send, request.send_bytes, request.receive, request.receive_bytes) &&
         !(may_be_equal && request.send == request.receive)) {
         return invalid_argument(may_be_equal ? "sendbuf and recvbuf overlap in part; pass the same pointer twice or "
@@ -101,6 +104,66 @@ Outcome reduce(Request& request, const Communicator& live, const pcclPeerId_t* r
     const bool writes = request.send == request.receive || live.identity() == request.command.collective.root;
     if (!writes) request.receive = nullptr;
     return finish(request, descriptor->count, writes ? descriptor->count : 0);
+}
+
+Outcome gather(Request& request, const Communicator& live, std::size_t capacity, const pcclPeerId_t* root,
+               const pcclCopyDescriptor_t* descriptor) {
+    request.command.collective.kind = core::CollectiveKind::gather;
+    if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
+    if (Outcome taken = take_root(request, root); taken.result != pcclSuccess) return taken;
+    const bool writes = live.identity() == request.command.collective.root;
+    if (!writes) request.receive = nullptr;
+    request.command.collective.count = descriptor->count;
+    request.command.collective.capacity = writes ? capacity : 0;
+    return finish(request, descriptor->count, request.command.collective.capacity);
+}
+
+// How the send buffer is cut. Returns the elements of all pieces in `elements`.
+Outcome take_pieces(Request& request, const pcclPieces_t* pieces, std::uint64_t each, std::uint64_t& elements) {
+    core::Collective& collective = request.command.collective;
+    if (pieces == nullptr) return invalid_argument("pieces is null");
+    const std::size_t members_max = core::Limits{}.peers_max;
+    if (pieces->members == 0 || pieces->members > members_max)
+        return invalid_argument(core::formatted("pieces has {} members; use the number of the group's members, 1 to {}",
+                                                pieces->members, members_max));
+    collective.world = static_cast<std::uint32_t>(pieces->members);
+    elements = 0;
+    if (pieces->counts == nullptr)
+        collective.count = each;
+    else
+        collective.counts.assign(pieces->counts, pieces->counts + pieces->members);
+    for (std::size_t i = 0; i < pieces->members; ++i) {
+        const std::uint64_t count = collective.counts.empty() ? each : collective.counts[i];
+        if (count > std::numeric_limits<std::uint64_t>::max() - elements)
+            return invalid_argument("the pieces together are larger than any memory");
+        elements += count;
+    }
+    return success();
+}
+
+Outcome scatter(Request& request, const Communicator& live, const pcclPieces_t* pieces, std::size_t capacity,
+                const pcclPeerId_t* root, const pcclCopyDescriptor_t* descriptor) {
+    request.command.collective.kind = core::CollectiveKind::scatter;
+    if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
+    if (Outcome taken = take_root(request, root); taken.result != pcclSuccess) return taken;
+    request.command.collective.capacity = capacity;
+    std::uint64_t elements = 0;
+    if (live.identity() != request.command.collective.root)
+        request.send = nullptr;
+    else if (Outcome taken = take_pieces(request, pieces, descriptor->count, elements); taken.result != pcclSuccess)
+        return taken;
+    return finish(request, elements, capacity);
+}
+
+Outcome all_to_all(Request& request, const pcclPieces_t* pieces, std::size_t capacity,
+                   const pcclCopyDescriptor_t* descriptor) {
+    request.command.collective.kind = core::CollectiveKind::all_to_all;
+    if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
+    request.command.collective.capacity = capacity;
+    std::uint64_t elements = 0;
+    if (Outcome taken = take_pieces(request, pieces, descriptor->count, elements); taken.result != pcclSuccess)
+        return taken;
+    return finish(request, elements, capacity);
 }
 
 Outcome barrier(Request& request, std::uint64_t tag) {
@@ -209,6 +272,59 @@ PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* sendbuf, void* recvbuf, con
                                          pcclAsyncReduceOp_t* handle_out) {
     return launch("pcclReduceAsync", comm, between(sendbuf, recvbuf), handle_out,
                   [&](Request& request, Communicator& live) { return reduce(request, live, root, descriptor); });
+}
+
+PCCL_EXPORT pcclResult_t pcclGather(const void* sendbuf, void* recvbuf, size_t recv_capacity, const pcclPeerId_t* root,
+                                    const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                    pcclCollectiveInfo_t* info_out) {
+    return run("pcclGather", comm, between(sendbuf, recvbuf), info_out, [&](Request& request, Communicator& live) {
+        return gather(request, live, recv_capacity, root, descriptor);
+    });
+}
+
+PCCL_EXPORT pcclResult_t pcclGatherAsync(const void* sendbuf, void* recvbuf, size_t recv_capacity,
+                                         const pcclPeerId_t* root, const pcclCopyDescriptor_t* descriptor,
+                                         const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out) {
+    return launch("pcclGatherAsync", comm, between(sendbuf, recvbuf), handle_out,
+                  [&](Request& request, Communicator& live) {
+                      return gather(request, live, recv_capacity, root, descriptor);
+                  });
+}
+
+PCCL_EXPORT pcclResult_t pcclScatter(const void* sendbuf, const pcclPieces_t* pieces, void* recvbuf,
+                                     size_t recv_capacity, const pcclPeerId_t* root,
+                                     const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                     pcclCollectiveInfo_t* info_out) {
+    return run("pcclScatter", comm, between(sendbuf, recvbuf), info_out, [&](Request& request, Communicator& live) {
+        return scatter(request, live, pieces, recv_capacity, root, descriptor);
+    });
+}
+
+PCCL_EXPORT pcclResult_t pcclScatterAsync(const void* sendbuf, const pcclPieces_t* pieces, void* recvbuf,
+                                          size_t recv_capacity, const pcclPeerId_t* root,
+                                          const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                          pcclAsyncReduceOp_t* handle_out) {
+    return launch("pcclScatterAsync", comm, between(sendbuf, recvbuf), handle_out,
+                  [&](Request& request, Communicator& live) {
+                      return scatter(request, live, pieces, recv_capacity, root, descriptor);
+                  });
+}
+
+PCCL_EXPORT pcclResult_t pcclAllToAll(const void* sendbuf, const pcclPieces_t* pieces, void* recvbuf,
+                                      size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
+                                      const pcclComm_t* comm, pcclCollectiveInfo_t* info_out) {
+    return run("pcclAllToAll", comm, between(sendbuf, recvbuf), info_out, [&](Request& request, Communicator&) {
+        return all_to_all(request, pieces, recv_capacity, descriptor);
+    });
+}
+
+PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* sendbuf, const pcclPieces_t* pieces, void* recvbuf,
+                                           size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
+                                           const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out) {
+    return launch("pcclAllToAllAsync", comm, between(sendbuf, recvbuf), handle_out,
+                  [&](Request& request, Communicator&) {
+                      return all_to_all(request, pieces, recv_capacity, descriptor);
+                  });
 }
 
 PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm, pcclCollectiveInfo_t* info_out) {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nb = nanobind;
@@ -54,19 +55,26 @@ struct Functions {
     const char* blocking;
     const char* launching;
 };
-enum Kind : int { all_gather, broadcast, reduce_scatter, reduce, barrier };
+enum Kind : int { all_gather, broadcast, reduce_scatter, reduce, barrier, gather, scatter, all_to_all };
 constexpr Functions functions[] = {{"pcclAllGather", "pcclAllGatherAsync"},
                                    {"pcclBroadcast", "pcclBroadcastAsync"},
                                    {"pcclReduceScatter", "pcclReduceScatterAsync"},
                                    {"pcclReduce", "pcclReduceAsync"},
-                                   {"pcclBarrier", "pcclBarrierAsync"}};
+                                   {"pcclBarrier", "pcclBarrierAsync"},
+                                   {"pcclGather", "pcclGatherAsync"},
+                                   {"pcclScatter", "pcclScatterAsync"},
+                                   {"pcclAllToAll", "pcclAllToAllAsync"}};
 
 // A collective as C takes it.
 class Prepared {
 public:
-    Prepared(int kind, const Collection& collection) : kind_(static_cast<Kind>(kind)) {
+    // `members` and `counts`: the pieces of send; members 0: it has none. No counts: all pieces have the count.
+    Prepared(int kind, const Collection& collection, std::size_t members, std::vector<std::uint64_t> counts)
+        : kind_(static_cast<Kind>(kind)), counts_(std::move(counts)) {
         const auto& [send, receive, count, room, root, op, tag, type] = collection;
-        if (kind < 0 || kind > barrier) throw nb::value_error("no such collective");
+        if (kind < 0 || kind > all_to_all) throw nb::value_error("no such collective");
+        if (!counts_.empty() && counts_.size() != members) throw nb::value_error("not one count for each member");
+        pieces_ = {counts_.empty() ? nullptr : counts_.data(), members};
         send_ = pointer(send);
         receive_ = pointer(receive);
         room_ = room;
@@ -74,6 +82,8 @@ public:
         reduction_ = descriptor_of({count, op, tag, type, pcclDistributionNone, type, pcclQuantNone});
         if (root.size() == sizeof root_.bytes) std::memcpy(root_.bytes, root.c_str(), sizeof root_.bytes);
     }
+    Prepared(const Prepared&) = delete;
+    Prepared& operator=(const Prepared&) = delete;
     const Functions& names() const { return functions[kind_]; }
 
     pcclResult_t run(const pcclComm_t* comm, pcclCollectiveInfo_t* info) const {
@@ -82,6 +92,9 @@ public:
         case broadcast: return pcclBroadcast(send_, receive_, &root_, &copy_, comm, info);
         case reduce_scatter: return pcclReduceScatter(send_, receive_, room_, &reduction_, comm, info);
         case reduce: return pcclReduce(send_, receive_, &root_, &reduction_, comm, info);
+        case gather: return pcclGather(send_, receive_, room_, &root_, &copy_, comm, info);
+        case scatter: return pcclScatter(send_, pieces(), receive_, room_, &root_, &copy_, comm, info);
+        case all_to_all: return pcclAllToAll(send_, &pieces_, receive_, room_, &copy_, comm, info);
         case barrier: break;
         }
         return pcclBarrier(copy_.tag, comm, info);
@@ -92,13 +105,20 @@ public:
         case broadcast: return pcclBroadcastAsync(send_, receive_, &root_, &copy_, comm, handle);
         case reduce_scatter: return pcclReduceScatterAsync(send_, receive_, room_, &reduction_, comm, handle);
         case reduce: return pcclReduceAsync(send_, receive_, &root_, &reduction_, comm, handle);
+        case gather: return pcclGatherAsync(send_, receive_, room_, &root_, &copy_, comm, handle);
+        case scatter: return pcclScatterAsync(send_, pieces(), receive_, room_, &root_, &copy_, comm, handle);
+        case all_to_all: return pcclAllToAllAsync(send_, &pieces_, receive_, room_, &copy_, comm, handle);
         case barrier: break;
         }
         return pcclBarrierAsync(copy_.tag, comm, handle);
     }
 
 private:
+    const pcclPieces_t* pieces() const { return pieces_.members == 0 ? nullptr : &pieces_; }
+
     Kind kind_;
+    std::vector<std::uint64_t> counts_;
+    pcclPieces_t pieces_{};
     void* send_ = nullptr;
     void* receive_ = nullptr;
     std::size_t room_ = 0;
@@ -204,8 +224,9 @@ public:
         return to_tuple(info);
     }
 
-    CollectiveInfo collect(int kind, const Collection& collection) {
-        const Prepared prepared(kind, collection);
+    CollectiveInfo collect(int kind, const Collection& collection, std::size_t members_of_send,
+                           std::vector<std::uint64_t> counts) {
+        const Prepared prepared(kind, collection, members_of_send, std::move(counts));
         // Not initialized, so only the entries that are written cost anything.
         const auto members = std::make_unique_for_overwrite<pcclMemberInfo_t[]>(members_max);
         pcclCollectiveInfo_t info{};
@@ -217,8 +238,9 @@ public:
         return {info.local_world_size, info.tx_bytes, info.rx_bytes, info.local_index,
                 members_of(members.get(), info.local_world_size)};
     }
-    Operation collect_async(int kind, const Collection& collection) {
-        const Prepared prepared(kind, collection);
+    Operation collect_async(int kind, const Collection& collection, std::size_t members_of_send,
+                            std::vector<std::uint64_t> counts) {
+        const Prepared prepared(kind, collection, members_of_send, std::move(counts));
         pcclAsyncReduceOp_t handle{};
         wait_for(prepared.names().launching, [&] { return prepared.launch(comm_, &handle); });
         return Operation(handle, true);
@@ -310,8 +332,8 @@ void bind_communicator(nb::module_& module) {
         .def("all_reduce", &Comm::all_reduce, "send"_a, "receive"_a, "reduction"_a)
         .def("all_reduce_async", &Comm::all_reduce_async, "send"_a, "receive"_a, "reduction"_a)
         .def("all_reduce_multiple_with_retry", &Comm::all_reduce_multiple_with_retry, "reductions"_a, "max_in_flight"_a)
-        .def("collect", &Comm::collect, "kind"_a, "collection"_a)
-        .def("collect_async", &Comm::collect_async, "kind"_a, "collection"_a)
+        .def("collect", &Comm::collect, "kind"_a, "collection"_a, "members"_a, "counts"_a)
+        .def("collect_async", &Comm::collect_async, "kind"_a, "collection"_a, "members"_a, "counts"_a)
         .def("peer_id", &Comm::peer_id)
         .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)
         .def("abort", &Comm::abort)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ class Member:
     """A member that took part in a collective.
 
     :param peer_id: 16 bytes that name the peer for as long as it is in the run. A peer that connects again gets others.
-    :param count: elements that it sent (all_gather) or received (reduce_scatter); otherwise 0.
+    :param count: elements that it sent (all_gather, gather) or received (reduce_scatter, scatter), or that this peer
+        received from it (all_to_all); otherwise 0.
     """
 
     peer_id: bytes
@@ -66,11 +67,11 @@ class CollectiveInfo:
 
 
 class Gathered:
-    """The outcome of an all_gather: ``gathered[i]`` is the array of the member with index ``i``, as a vector. The
-    pieces are views of one array; they keep it alive."""
+    """The outcome of an all_gather, a gather or an all_to_all: ``gathered[i]`` is what came from the member with index
+    ``i``, as a vector. The pieces are views of one array; they keep it alive. A gather has pieces at its root only."""
 
     pieces: list[Array]
-    """The arrays of all members, in the order of indices."""
+    """What came from each member, in the order of indices."""
     info: CollectiveInfo
     """Who took part, and the bytes that were moved."""
 
@@ -138,8 +139,12 @@ class _Call(NamedTuple):
     kind: int
     native: _Native
     owners: tuple[Any, ...]  # of the memory
-    # Puts a result on a GPU into place; its argument is the number of elements that an all_gather brought.
+    # Puts a result on a GPU into place; its argument is the number of elements that arrived.
     land: Callable[[int], None] | None = None
+    # Elements that arrived, from the own index and the counts of all members. It matters only with ``land``.
+    landed: Callable[[int, Sequence[int]], int] = lambda _, counts: sum(counts)
+    # The pieces of send: for how many members, and how many elements each has. (0, ()): it has none.
+    pieces: tuple[int, Sequence[int]] = (0, ())
 
 
 class Collectives:
@@ -148,6 +153,9 @@ class Collectives:
     _seen: _Seen
 
     def _live(self) -> _native.Comm:
+        raise NotImplementedError
+
+    def _group_size(self) -> int:
         raise NotImplementedError
 
     def _keep(self, operation: _native.Operation, owners: tuple[Any, ...]) -> dict[int, Any]:
@@ -355,20 +363,20 @@ class Collectives:
     # ---- what they have in common
 
     def _run(self, call: _Call) -> CollectiveInfo:
-        info = self._seen.keep(*self._live().collect(call.kind, call.native))
+        info = self._seen.keep(*self._live().collect(call.kind, call.native, *call.pieces))
         if call.land is not None:
-            call.land(_elements(info))
+            call.land(call.landed(info.index, [member.count for member in info.members]))
         return info
 
     def _launch(self, call: _Call, make: Callable[[CollectiveInfo], Any] = lambda info: info) -> AsyncHandle[Any]:
         seen = self._seen
-        operation = self._live().collect_async(call.kind, call.native)
+        operation = self._live().collect_async(call.kind, call.native, *call.pieces)
         in_flight = self._keep(operation, call.owners)
 
         def read(world: int, tx_bytes: int, rx_bytes: int) -> Any:
             return make(seen.keep(world, tx_bytes, rx_bytes, *operation.members()))
 
-        land = None if call.land is None else partial(_land, call.land, operation)
+        land = None if call.land is None else partial(_land, call.land, call.landed, operation)
         return AsyncHandle(operation, in_flight, read, "pcclAwaitCollective", land)
 
     def _lengths(self, own: int, tag: int, function: str) -> int:
@@ -475,12 +483,11 @@ def _landing_pieces(host: Any, recv: Array) -> Callable[[int], None]:
     return lambda elements: _staging.store(host[:elements], recv.detach().view(-1)[:elements])
 
 
-def _land(land: Callable[[int], None], operation: _native.Operation) -> None:
-    land(sum(count for _, count in operation.members()[1]))
-
-
-def _elements(info: CollectiveInfo) -> int:
-    return sum(member.count for member in info.members)
+def _land(
+    land: Callable[[int], None], landed: Callable[[int, Sequence[int]], int], operation: _native.Operation
+) -> None:
+    index, members = operation.members()
+    land(landed(index, [count for _, count in members]))
 
 
 def _pieces_of(recv: Array, info: CollectiveInfo) -> Gathered:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pccl import _lifetime, _native, _staging
 from pccl._address import parse
-from pccl._collectives import Array, Collectives, _Seen
+from pccl._collectives import Array, _Seen
 from pccl._enums import (
     Attribute,
     DeviceType,
@@ -24,6 +24,7 @@ from pccl._enums import (
 from pccl._errors import PCCLError, PCCLMasterConnectionError, PCCLSyncError, PCCLUsageError, argument_error
 from pccl._memory import Memory
 from pccl._operation import AsyncReduceHandle
+from pccl._pieces import PieceCollectives
 from pccl._staging import is_on_gpu
 from pccl._values import (
     QuantizationOptions,
@@ -67,7 +68,7 @@ def _address_of(invite: str | None) -> str:
     return parts[1]
 
 
-class Communicator(Collectives):
+class Communicator(PieceCollectives):
     """One peer of a run.
 
     Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call
@@ -206,12 +207,15 @@ class Communicator(Collectives):
     def world_size(self) -> int:
         """Members of this peer's group, as of the last call that returned. 1 if this peer is out of the run, or has not
         joined one. Never blocks."""
-        return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
+        return self._group_size()
 
     @property
     def global_world_size(self) -> int:
         """Members of the run in all groups; otherwise like :attr:`world_size`."""
         return self._size(Attribute.GLOBAL_WORLD_SIZE)
+
+    def _group_size(self) -> int:
+        return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
 
     def _size(self, attribute: Attribute) -> int:
         # Reading attributes of a communicator that was never connected is an error, which would be logged.

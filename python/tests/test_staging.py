@@ -353,8 +353,34 @@ def test_collectives_of_tensors_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) 
         piece = gpu.tensor(*[0] * (2 - own))
         communicator.reduce_scatter(gpu.tensor(1, 2, 3), piece, op=pccl.ReduceOp.SUM)
         assert piece.tolist() == [[2, 4], [6]][own]
+        for launched in (False, True):
+            check_pieces(communicator, gpu, launched)
 
     run_peers(2, body)
+
+
+def check_pieces(communicator: pccl.Communicator, gpu: LateStreams, launched: bool) -> None:
+    members, own = communicator.members, communicator.index
+
+    def outcome(name: str, *arguments: Any, **options: Any) -> Any:
+        if not launched:
+            return getattr(communicator, name)(*arguments, **options)
+        return getattr(communicator, f"{name}_async")(*arguments, **options).result()
+
+    room = gpu.tensor(*[-1] * 5)
+    pieces = outcome("gather", gpu.tensor(*[own + 1] * (own + 1)), room if own == 1 else None, root=members[1])
+    assert [piece.tolist() for piece in pieces] == ([[1], [2, 2]] if own == 1 else [])
+    assert room.tolist() == ([1, 2, 2, -1, -1] if own == 1 else [-1] * 5)
+    room = gpu.tensor(*[-1] * 3)
+    outcome("scatter", gpu.tensor(7, 8, 9) if own == 0 else None, room, root=members[0], counts=[1, 2])
+    assert room.tolist() == [[7, -1, -1], [8, 9, -1]][own]
+    whole = gpu.tensor(7, 8)
+    outcome("scatter", whole, whole, root=members[1])  # in place
+    assert whole.tolist() == [[7, 8], [8, 8]][own]
+    room = gpu.tensor(*[-1] * 4)
+    pieces = outcome("all_to_all", gpu.tensor(own, 5, 6), room, counts=[1, 2] if own == 0 else [2, 1])
+    assert [piece.tolist() for piece in pieces] == [[[0], [1, 5]], [[5, 6], [6]]][own]
+    assert room.tolist() == [[0, 1, 5, -1], [5, 6, 6, -1]][own]
 
 
 def test_a_gather_that_fails_leaves_the_gpu_as_it_was(run_peers: RunPeers, gpu: LateStreams) -> None:

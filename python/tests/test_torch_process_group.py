@@ -72,6 +72,78 @@ def test_reductions(run_ranks: Run) -> None:
     run_ranks(3, reduce_everything)
 
 
+def exchange_everything(rank: int) -> None:
+    # Row r of rank s is 10 * s + r.
+    rows = torch.arange(3.0).view(3, 1).repeat(1, 2) + 10 * rank
+    out = torch.empty(3, 2)
+    dist.all_to_all_single(out, rows)
+    assert out.tolist() == [[10.0 * sender + rank] * 2 for sender in range(3)]
+    dist.all_to_all_single(rows, rows)  # in place
+    assert torch.equal(rows, out)
+
+    # Rank s sends s + r rows to rank r, and rank 0 none to itself.
+    send = torch.cat([torch.full((rank + to, 2), 10 * rank + to, dtype=torch.int16) for to in range(3)])
+    got = torch.empty(3 * rank + 3, 2, dtype=torch.int16)
+    work = dist.all_to_all_single(
+        got, send, [sender + rank for sender in range(3)], [rank + to for to in range(3)], async_op=True
+    )
+    assert work is not None and work.wait()
+    expected = [[10 * sender + rank] * 2 for sender in range(3) for _ in range(sender + rank)]
+    assert got.tolist() == expected
+
+    # Each part may have another shape and size.
+    parts = [torch.full((to + 1, rank + 1), 10 * rank + to, dtype=torch.bool) for to in range(3)]
+    received = [torch.zeros(rank + 1, sender + 1, dtype=torch.bool) for sender in range(3)]
+    dist.all_to_all(received, parts)
+    assert [one.flatten().tolist() for one in received] == [
+        [bool(10 * sender + rank)] * (rank + 1) * (sender + 1) for sender in range(3)
+    ]
+    dist.all_to_all_single(torch.empty(0, 4), torch.empty(0, 4))
+
+    objects: list[Any] = [None]
+    dist.scatter_object_list(objects, [{"to": to} for to in range(3)] if rank == 1 else None, src=1)
+    assert objects == [{"to": rank}]
+    collected: list[Any] | None = [None] * 3 if rank == 2 else None
+    dist.gather_object("x" * rank, collected, dst=2)
+    assert collected in (None, ["", "x", "xx"])
+
+
+def splits_that_do_not_fit(rank: int) -> list[str]:
+    texts = []
+    tensor = torch.ones(6)
+    for call in (
+        lambda: dist.all_to_all_single(torch.empty(5), tensor),
+        lambda: dist.all_to_all_single(torch.empty(6), tensor, input_split_sizes=[1, 2]),
+        # As many in all as are sent, but not by whom.
+        lambda: dist.all_to_all_single(torch.empty(6), tensor, [2, 4], [3, 3]),
+    ):
+        try:
+            call()
+            texts.append("")
+        except ValueError as error:
+            texts.append(str(error))
+    return texts
+
+
+def test_parts_that_are_exchanged_must_fit(run_ranks: Run) -> None:
+    for texts in run_ranks(2, splits_that_do_not_fit):
+        assert "the output has 5 rows for 2 ranks" in texts[0]
+        assert "the input_split_sizes are [1, 2] for 2 ranks and 6 rows" in texts[1]
+        assert "sent 12 bytes where 8 have room" in texts[2]
+
+
+def piece_that_does_not_fit(rank: int) -> str:
+    out = torch.empty(6 if rank == 0 else 2)
+    with pytest.raises(ValueError) as failure:
+        dist.scatter(out, [torch.ones(6)] * 2 if rank == 0 else None, src=0)
+    return str(failure.value)
+
+
+def test_a_piece_that_does_not_fit_is_refused_to_all(run_ranks: Run) -> None:
+    for text in run_ranks(2, piece_that_does_not_fit):
+        assert "room for 8 elements, and the pieces for it have 24" in text
+
+
 def gather_everything(rank: int) -> None:
     own = torch.arange(4.0).view(2, 2) + 10 * rank
     everyone = [torch.arange(4.0).view(2, 2) + 10 * other for other in range(3)]
@@ -98,6 +170,8 @@ def gather_everything(rank: int) -> None:
     received = torch.empty(2, 2)
     dist.scatter(received, everyone if rank == 1 else None, src=1)
     assert torch.equal(received, own)
+
+    exchange_everything(rank)
 
     out = torch.empty(2, 2)
     reduce_scatter_single(out, torch.cat(everyone))
@@ -233,6 +307,7 @@ def bytes_sent(rank: int) -> dict[str, int]:
         "reduce": sent(lambda: dist.reduce(own, dst=2, async_op=True)),
         "gather": sent(lambda: dist.gather(own, list(whole.chunk(size)) if rank == 0 else None, async_op=True)),
         "scatter": sent(lambda: dist.scatter(own, list(whole.chunk(size)) if rank == 0 else None, async_op=True)),
+        "all_to_all": sent(lambda: dist.all_to_all_single(torch.empty_like(whole), whole, async_op=True)),
         "barrier": sent(lambda: dist.barrier(async_op=True)),
     }
 
@@ -241,11 +316,14 @@ def test_each_collective_sends_as_many_bytes_as_it_must(run_ranks: Run) -> None:
     """gloo sends as many: a ring for all_gather and reduce_scatter, a tree for broadcast and reduce."""
     size, part = 3, 400_000
     each = {key: [rank[key] for rank in ranks] for ranks in [run_ranks(size, bytes_sent)] for key in ranks[0]}
-    for key in ("all_gather", "in place", "reduce_scatter", "list", "gather"):
+    for key in ("all_gather", "in place", "reduce_scatter", "list"):
         assert all((size - 1) * part <= sent <= 1.05 * (size - 1) * part for sent in each[key]), (key, each[key])
     for key in ("broadcast", "reduce"):
         assert max(each[key]) <= 1.1 * part and sum(each[key]) <= 1.1 * (size - 1) * part, (key, each[key])
-    assert max(each["scatter"]) <= 1.1 * size * part
+    # Each piece crosses only the edges between its two ranks.
+    for key in ("gather", "scatter"):
+        assert sum(each[key]) == size * (size - 1) // 2 * part, (key, each[key])
+    assert each["all_to_all"] == [size * (size - 1) // 2 * part] * size
     assert sum(each["uneven"]) <= 1.05 * (size - 1) * part // 2 * 6
     assert each["barrier"] == [0, 0, 0]
 
@@ -361,7 +439,7 @@ def beside_another_backend(_: Channel, master: str, rank: int) -> Any:
     parts = [torch.zeros(2) for _ in range(2)]
     dist.all_gather(parts, torch.full((2,), float(rank)))
     exchanged = torch.zeros(2)
-    dist.all_to_all_single(exchanged, torch.tensor([10.0, 11.0]) + 10 * rank)  # a refused one would raise
+    dist.all_to_all_single(exchanged, torch.tensor([10.0, 11.0]) + 10 * rank)
     objects: list[Any] = [None, None]
     dist.all_gather_object(objects, rank)
     dist.barrier()
@@ -477,6 +555,9 @@ def collect_until_it_fails(channel: Channel, master: str, rank: int, kind: str) 
             "reduce": lambda: dist.reduce(own, dst=2),
             "all_gather_into_tensor": lambda: all_gather_single(whole, own),
             "reduce_scatter_tensor": lambda: reduce_scatter_single(own, whole),
+            "gather": lambda: dist.gather(own, list(whole.chunk(3)) if rank == 2 else None, dst=2),
+            "scatter": lambda: dist.scatter(own, [own] * 3 if rank == 2 else None, src=2),
+            "all_to_all_single": lambda: dist.all_to_all_single(torch.empty_like(whole), whole),
             "barrier": dist.barrier,
         }[kind]
         channel.send("in")
@@ -488,7 +569,10 @@ def collect_until_it_fails(channel: Channel, master: str, rank: int, kind: str) 
     return str(in_group(channel, master, rank, 3, body))
 
 
-@pytest.mark.parametrize("kind", ["broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "barrier"])
+LOST = ["broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "barrier"]
+
+
+@pytest.mark.parametrize("kind", [*LOST, "gather", "scatter", "all_to_all_single"])
 def test_every_collective_ends_when_a_peer_is_lost(start: Start, master: str, kind: str) -> None:
     peers = [start(collect_until_it_fails, master, rank, kind) for rank in range(3)]
     for peer in peers:
@@ -570,8 +654,6 @@ def use_what_is_not_there(rank: int) -> None:
     for use in (
         lambda: dist.send(tensor, 1 - rank),
         lambda: dist.recv(tensor, 1 - rank),
-        lambda: dist.all_to_all_single(tensor, tensor.clone()),
-        lambda: dist.all_to_all([tensor, tensor], [tensor, tensor]),
         lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op=dist.ReduceOp.BAND),
     ):
         with pytest.raises(NotImplementedError, match="backend='gloo'"):

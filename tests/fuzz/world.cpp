@@ -257,16 +257,27 @@ private:
         core::Collective& collective = command.collective;
         collective.kind = static_cast<core::CollectiveKind>(input_.byte() % (core::collective_kind_count + 3));
         const auto elements = [this] { return input_.below(application_bytes / 8 + 1); };
-        if (collective.kind == core::CollectiveKind::broadcast || collective.kind == core::CollectiveKind::reduce) {
+        if (core::is_rooted(collective.kind)) {
             const auto root = static_cast<std::uint32_t>(1 + input_.below(peer_count));
             auto* const driver = world_.alive(root) ? world_.driver(root) : nullptr;
             if (driver != nullptr && driver->machine().peer() != nullptr)
                 collective.root = driver->machine().peer()->uuid();
-        } else if (collective.kind == core::CollectiveKind::all_gather ||
-                   collective.kind == core::CollectiveKind::reduce_scatter) {
-            collective.count = elements();
         }
-        if (collective.kind != core::CollectiveKind::all_gather) return;
+        switch (collective.kind) {
+        case core::CollectiveKind::reduce_scatter: collective.count = elements(); return;
+        case core::CollectiveKind::all_gather:
+        case core::CollectiveKind::gather: collective.count = elements(); break;
+        case core::CollectiveKind::scatter:
+        case core::CollectiveKind::all_to_all:
+            // Not more than the buffer in all.
+            collective.world = static_cast<std::uint32_t>(1 + input_.below(peer_count));
+            collective.count = input_.below(application_bytes / 8 / peer_count + 1);
+            for (std::uint32_t i = input_.byte() % 2 != 0 ? 0 : collective.world; i < collective.world; ++i)
+                collective.counts.push_back(input_.below(application_bytes / 8 / peer_count + 1));
+            if (!collective.counts.empty()) collective.count = 0;
+            break;
+        default: return;
+        }
         collective.capacity = elements();
         command.shape.count = 0;
     }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t peers = 3;
 constexpr std::size_t count_max = 900'000;  // below 2^20, so that three lanes fit into 64 bits
-constexpr int steps = 10, kinds = 5;        // odd steps are small and end with their start
+constexpr int steps = 18, kinds = 9;        // odd steps are small and end with their start
 
 using Values = std::vector<std::uint64_t>;
 
@@ -68,6 +68,8 @@ struct Child {
         const pcclPeerId_t root = members[0].peer;
         const std::size_t world = info.local_world_size, index = info.local_index;
         const std::size_t first = count * index / world, own = count * (index + 1) / world - first;
+        std::vector<std::uint64_t> counts;
+        for (std::size_t k = 0; k < world; ++k) counts.push_back(count * (k + 1) / world - count * k / world);
         std::string text;
         pcclResult_t result = pcclInternalError;
         right = true;
@@ -92,6 +94,32 @@ struct Child {
             right = result == pcclSuccess && index == 0 ? is_sum(send.data(), 0, count, text) : send == before;
             text.clear();
             break;
+        case 5:
+            result = pcclGather(send.data(), index == 0 ? receive.data() : nullptr, receive.size(), &root, &copy, comm,
+                                &info);
+            for (std::size_t k = 0; result == pcclSuccess && index == 0 && k < info.local_world_size; ++k)
+                right = right && is_sum(receive.data() + k * count, 0, count, text);
+            right = right && send == before;
+            text.clear();
+            break;
+        case 6: {
+            const pcclPieces_t pieces = {counts.data(), counts.size()};
+            result = pcclScatter(send.data(), &pieces, index == 0 ? send.data() : receive.data(), own, &root, &copy,
+                                 comm, &info);
+            if (result != pcclSuccess || index != 0) right = send == before;
+            if (result == pcclSuccess)
+                right = right && is_sum(index == 0 ? send.data() : receive.data(), first, own, text);
+            break;
+        }
+        case 7: {
+            const pcclPieces_t pieces = {counts.data(), counts.size()};
+            result = pcclAllToAll(send.data(), &pieces, receive.data(), receive.size(), &copy, comm, &info);
+            for (std::size_t k = 0; result == pcclSuccess && k < info.local_world_size; ++k)
+                right = right && is_sum(receive.data() + k * own, first, own, text);
+            right = right && send == before;
+            break;
+        }
+        case 8: result = barrier(); break;
         default: {
             pcclReduceInfo_t reduced{};
             result = pcclAllReduce(send.data(), send.data(), &reduction, comm, &reduced);
@@ -103,7 +131,8 @@ struct Child {
     }
     // The root died before the others had started. The next attempt takes another one.
     static bool is_root_gone(int step, pcclResult_t result) {
-        return (step % kinds == 1 || step % kinds == 3) && result == pcclInvalidArgument;
+        const int kind = step % kinds;
+        return (kind == 1 || kind == 3 || kind == 5 || kind == 6) && result == pcclInvalidArgument;
     }
     int run(std::uint16_t port) {
         pcclInit();
@@ -221,7 +250,7 @@ TEST_CASE("a member dies in an all-gather") {
 }
 
 TEST_CASE("a member dies in a broadcast") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(6, delay_us);
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(10, delay_us);
 }
 
 TEST_CASE("a member dies in a reduce-scatter") {
@@ -229,5 +258,17 @@ TEST_CASE("a member dies in a reduce-scatter") {
 }
 
 TEST_CASE("a member dies in a reduce") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(8, delay_us);
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(12, delay_us);
+}
+
+TEST_CASE("a member dies in a gather") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(14, delay_us);
+}
+
+TEST_CASE("a member dies in a scatter") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(6, delay_us);
+}
+
+TEST_CASE("a member dies in an all-to-all") {
+    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(16, delay_us);
 }

@@ -172,6 +172,105 @@ void scatters(const LocalRun& run, std::size_t world, const std::vector<std::siz
     }
 }
 
+void gathers_at(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t count,
+                std::size_t root) {
+    const auto own = [&](std::size_t i) { return count == 0 ? 0 : i % 3 == 1 ? std::size_t{0} : count + i; };
+    const pcclPeerId_t id = id_of(run[root]);
+    Values expected;
+    for (const std::size_t i : order) {
+        const Values piece = drawn(own(i), i);
+        expected.insert(expected.end(), piece.begin(), piece.end());
+    }
+    Values got(expected.size() + 3, 77);
+    std::vector<Info> infos(world);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const Values send = drawn(own(i), i);
+        const pcclCopyDescriptor_t descriptor = copy_of(send.size(), 14);
+        return pcclGather(send.data(), i == root ? got.data() : nullptr, i == root ? got.size() : 0, &id, &descriptor,
+                          comm, &infos[i].info);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    expected.resize(expected.size() + 3, 77);
+    CHECK(got == expected);
+    for (std::size_t i = 0; i < world; ++i) {
+        CHECK(order[infos[i].info.local_index] == i);
+        for (std::size_t k = 0; k < world; ++k) CHECK(infos[i].members[k].count == own(order[k]));
+    }
+}
+
+void scatters_from(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t count,
+                   std::size_t root, bool in_place) {
+    // The member with index 1 gets nothing, the others one more than the one before.
+    std::vector<std::uint64_t> counts;
+    for (std::size_t k = 0; k < world; ++k) counts.push_back(count == 0 || k == 1 ? 0 : count + k);
+    const pcclPeerId_t id = id_of(run[root]);
+    Values whole = drawn(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), root);
+    const Values before = whole;
+    std::vector<Values> got(world, Values(count + world, 77));
+    std::vector<Info> infos(world);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(0, 15);
+        const pcclPieces_t pieces = {counts.data(), world};
+        const bool here = i == root;
+        const bool same_memory = here && in_place && whole.size() >= got[i].size();
+        return pcclScatter(here ? whole.data() : nullptr, here ? &pieces : nullptr,
+                           same_memory ? whole.data() : got[i].data(), got[i].size(), &id, &descriptor, comm,
+                           &infos[i].info);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    std::size_t first = 0;
+    for (std::size_t k = 0; k < world; ++k) {
+        const std::size_t i = order[k];
+        const bool same_memory = i == root && in_place && whole.size() >= got[i].size();
+        Values expected = same_memory ? before : Values(got[i].size(), 77);
+        std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(first), counts[k], expected.begin());
+        CHECK((same_memory ? whole : got[i]) == expected);
+        for (std::size_t member = 0; member < world; ++member) CHECK(infos[i].members[member].count == counts[member]);
+        first += counts[k];
+    }
+    if (!in_place) CHECK(whole == before);
+}
+
+// Pieces of `each` elements. With `uneven` the one from index i to index k has i + k more, and the one from 0 to 1
+// none.
+void all_to_alls(const LocalRun& run, std::size_t world, const std::vector<std::size_t>& order, std::size_t each,
+                 bool uneven) {
+    const auto piece = [&](std::size_t from, std::size_t to) {
+        if (!uneven) return each;
+        return from == 0 && to == 1 ? std::size_t{0} : each + from + to;
+    };
+    const auto first_of = [&](std::size_t from, std::size_t to) {
+        std::size_t first = 0;
+        for (std::size_t k = 0; k < to; ++k) first += piece(from, k);
+        return first;
+    };
+    std::vector<std::size_t> index_of(world);
+    for (std::size_t k = 0; k < world; ++k) index_of[order[k]] = k;
+    std::vector<Values> send(world), got(world, Values(world * (each + 2 * world), 77));
+    std::vector<Info> infos(world);
+    for (std::size_t i = 0; i < world; ++i) send[i] = drawn(first_of(index_of[i], world), i);
+    const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+        std::vector<std::uint64_t> counts;
+        for (std::size_t k = 0; k < world; ++k) counts.push_back(piece(index_of[i], k));
+        const pcclCopyDescriptor_t descriptor = copy_of(each, 16);
+        const pcclPieces_t pieces = {uneven ? counts.data() : nullptr, world};
+        return pcclAllToAll(send[i].data(), &pieces, got[i].data(), got[i].size(), &descriptor, comm, &infos[i].info);
+    });
+    REQUIRE(all_are(results, pcclSuccess));
+    for (std::size_t i = 0; i < world; ++i) {
+        Values expected;
+        for (std::size_t k = 0; k < world; ++k) {
+            const Values row = drawn(first_of(k, world), order[k]);
+            const auto first = row.begin() + static_cast<std::ptrdiff_t>(first_of(k, index_of[i]));
+            expected.insert(expected.end(), first, first + static_cast<std::ptrdiff_t>(piece(k, index_of[i])));
+            CHECK(infos[i].members[k].count == piece(k, index_of[i]));
+        }
+        expected.resize(got[i].size(), 77);
+        CHECK(got[i] == expected);
+        CHECK(send[i] == drawn(first_of(index_of[i], world), i));
+    }
+}
+
 void every_collective(std::size_t world) {
     const LocalRun run(world);
     const std::vector<std::size_t> order = order_of(run, world);
@@ -179,10 +278,13 @@ void every_collective(std::size_t world) {
          {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{70'000}, std::size_t{262'144}}) {
         INFO("count " << count);
         gathers(run, world, order, count);
+        gathers_at(run, world, order, count, (count + 1) % world);
         for (const bool in_place : {false, true}) {
             broadcasts(run, world, count, count % world, in_place);
             reduces(run, world, count, (count + 1) % world, in_place);
             scatters(run, world, order, count, in_place);
+            scatters_from(run, world, order, count, count % world, in_place);
+            all_to_alls(run, world, order, count, in_place);
         }
     }
 }
@@ -332,6 +434,38 @@ TEST_CASE("collectives that cannot be are refused to all members, and the commun
         return pcclReduceScatter(memory[i].data(), memory[i].data(), 4, &descriptor, comm, nullptr);
     });
     CHECK(all_are(results, pcclInvalidArgument));
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(4, 1);
+        return pcclGather(memory[i].data(), memory[i].data() + 4, 7, &first, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    CHECK(std::string(pcclGetLastErrorMessage(run[1])).find("room for, 7 (recv_capacity)") != std::string::npos);
+    const pcclPieces_t halves = {nullptr, 2}, thirds = {nullptr, 3};
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(4, 1);
+        return pcclScatter(memory[i].data(), &halves, memory[i].data() + 8, i == 0 ? 4 : 3, &first, &descriptor, comm,
+                           nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidArgument));
+    CHECK(std::string(pcclGetLastErrorMessage(run[0])).find("has room for 3 elements, and the pieces for it have 4") !=
+          std::string::npos);
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(2, 1);
+        return pcclAllToAll(memory[i].data(), i == 0 ? &halves : &thirds, memory[i].data() + 8, 8, &descriptor, comm,
+                            nullptr);
+    });
+    CHECK(all_are(results, pcclRankConnectionLost));
+    CHECK(std::string(pcclGetLastErrorMessage(run[0])).find("for 3 members, and the group has 2") !=
+          std::string::npos);
+    // More counts than a message takes, and the group is smaller than that anyway: refused, and nobody waits.
+    const std::vector<std::uint64_t> counts(2'100, 0);
+    const pcclPieces_t many = {counts.data(), counts.size()};
+    results = on_all(run, 2, [&](std::size_t i, pcclComm_t* comm) {
+        const pcclCopyDescriptor_t descriptor = copy_of(0, 1);
+        return pcclAllToAll(nullptr, i == 0 ? &many : &halves, memory[i].data(), 8, &descriptor, comm, nullptr);
+    });
+    CHECK(all_are(results, pcclInvalidUsage));
+    CHECK(std::string(pcclGetLastErrorMessage(run[1])).find("2100 members do not fit") != std::string::npos);
     CHECK(all_are(on_all(run, 2, [](std::size_t, pcclComm_t* comm) { return pcclBarrier(1, comm, nullptr); }),
                   pcclSuccess));
 }
@@ -360,6 +494,21 @@ TEST_CASE("arguments of collectives that can never work") {
     CHECK(pcclReduceAsync(data, data + 1, &self, &reduce, comm, &handle) == pcclInvalidArgument);
     CHECK(pcclReduceScatter(data, data + 8, 5, &reduce, comm, nullptr) == pcclInvalidArgument);
     CHECK(pcclReduceScatterAsync(data, data + 8, 2, nullptr, comm, &handle) == pcclInvalidArgument);
+    const pcclPieces_t pieces = {nullptr, 2}, no_members = {nullptr, 0};
+    CHECK(pcclGather(data, data, 16, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclGather(data, nullptr, 16, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclGather(data, data + 4, 12, nullptr, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclGatherAsync(data, data + 4, 12, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclScatter(data, nullptr, data + 8, 4, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclScatter(data, &no_members, data + 8, 4, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclScatter(data, &pieces, data + 7, 4, &self, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclScatterAsync(nullptr, &pieces, data + 8, 4, &self, &copy, comm, &handle) == pcclInvalidArgument);
+    CHECK(pcclAllToAll(data, &pieces, data, 8, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllToAll(data, nullptr, data + 8, 8, &copy, comm, nullptr) == pcclInvalidArgument);
+    CHECK(pcclAllToAllAsync(data, &pieces, nullptr, 8, &copy, comm, &handle) == pcclInvalidArgument);
+    const std::uint64_t endless[] = {~std::uint64_t{0}, 2};
+    const pcclPieces_t too_large = {endless, 2};
+    CHECK(pcclAllToAll(data, &too_large, data + 8, 8, &copy, comm, nullptr) == pcclInvalidArgument);
     reduce.src_descriptor.datatype = pcclFloat;
     reduce.quantization_options.algorithm = pcclQuantMinMax;
     reduce.quantization_options.quantized_datatype = pcclUint8;

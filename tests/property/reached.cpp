@@ -50,6 +50,12 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclReduceScatterAsync", "CommandLaunch.collective"},
     {"pcclReduce", "CommandLaunch.collective"},
     {"pcclReduceAsync", "CommandLaunch.collective"},
+    {"pcclGather", "CommandLaunch.collective"},
+    {"pcclGatherAsync", "CommandLaunch.collective"},
+    {"pcclScatter", "CommandLaunch.counts"},
+    {"pcclScatterAsync", "CommandLaunch.counts"},
+    {"pcclAllToAll", "CommandLaunch.counts"},
+    {"pcclAllToAllAsync", "CommandLaunch.counts"},
     {"pcclBarrier", "CommandLaunch.collective"},
     {"pcclBarrierAsync", "CommandLaunch.collective"},
     {"pcclAwaitCollective", "CommandAwait."},
@@ -303,6 +309,7 @@ private:
         see("in_place", send == receive);
         see("input", !input.empty());
         see("collective", collective.kind, collective_kind_count);
+        if (collective.world != 0) see("counts", !collective.counts.empty());
     }
     void see_command(const CommandLaunch& command) {
         in_ = "CommandLaunch.";

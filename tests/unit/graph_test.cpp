@@ -2,10 +2,12 @@
 // says, and nothing else is written. And what the master asks of the members' votes.
 #include "core/all_reduce/operation.hpp"
 #include "core/voting/in_vote.hpp"
+#include "core/wire/bounds.hpp"
 #include "tests/unit/master_play.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -46,6 +48,7 @@ struct Member {
 struct Ring {
     std::vector<Member> members;
     std::uint64_t moved = 0;  // slices
+    std::uint64_t bytes = 0;  // of them
 
     // `sends` and `receives`: the sizes of the arrays, by position.
     Ring(const Graph& graph, std::uint64_t count, const std::vector<Bytes>& inputs,
@@ -95,6 +98,7 @@ struct Ring {
             return false;
         }
         ++moved;
+        bytes += source.length;
         op.acknowledged(next.phase, next.slice);
         if (next.phase == 0 && !op.starts(next.slice)) {
             op.give_slot(next.slice);
@@ -293,6 +297,112 @@ TEST_CASE("each byte of a collective arrives where it belongs, in worlds of 2 to
     }
 }
 
+namespace {
+
+// Member at position `from` has this many bytes for the member with that index.
+std::uint64_t count_for(std::uint32_t from, std::uint32_t index) {
+    return (from + index) % 4 == 1 ? 0 : 5 + 11 * from + 3 * index;
+}
+
+// An all_to_all in which each member has pieces of other sizes, and one has pieces of one size.
+struct Uneven {
+    std::vector<Piece> pieces;
+    std::vector<Bytes> rows, columns;
+
+    explicit Uneven(std::uint32_t world) : pieces(pieces_for(world)), columns(world) {
+        for (std::uint32_t from = 0; from < world; ++from) {
+            pieces[from].count = from == 0 ? 9 : 0;
+            for (std::uint32_t index = 0; from != 0 && index < world; ++index)
+                pieces[from].counts.push_back(count_for(from, index));
+            std::uint64_t row = 0;
+            for (std::uint32_t index = 0; index < world; ++index) row += pieces[from].for_member(index);
+            rows.push_back(drawn(row, from + 1));
+        }
+        for (std::uint32_t to = 0; to < world; ++to) {
+            for (std::uint32_t sender = 0; sender < world; ++sender) {
+                const auto from = static_cast<std::uint32_t>(
+                    std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.index == sender; }) -
+                    pieces.begin());
+                std::uint64_t first = 0;
+                for (std::uint32_t index = 0; index < pieces[to].index; ++index)
+                    first += pieces[from].for_member(index);
+                const Bytes piece = part_of(rows[from], first, pieces[from].for_member(pieces[to].index));
+                columns[to].insert(columns[to].end(), piece.begin(), piece.end());
+            }
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("an all_to_all moves pieces of any size") {
+    for (std::uint32_t world = 2; world <= 9; ++world) {
+        const Uneven uneven(world);
+        check(CollectiveKind::all_to_all, 0, 0, uneven.pieces, uneven.rows, uneven.columns, false);
+        // The same when the votes carry the rows.
+        std::string all;
+        for (std::uint32_t index = 0; index < world; ++index) {
+            for (std::uint32_t p = 0; p < world; ++p) {
+                if (uneven.pieces[p].index == index) all.append(uneven.rows[p].begin(), uneven.rows[p].end());
+            }
+        }
+        for (std::uint32_t p = 0; p < world; ++p) {
+            const std::string column = own_part(CollectiveKind::all_to_all, 1, all, uneven.pieces, p, 0);
+            CHECK(Bytes(column.begin(), column.end()) == uneven.columns[p]);
+        }
+    }
+}
+
+namespace {
+
+// Bytes that cross the edges of a ring of `pieces`, and the fewest that can: each piece crosses each edge between its
+// sender and its receiver once.
+struct Crossed {
+    std::uint64_t moved = 0;
+    std::uint64_t fewest = 0;
+};
+
+Crossed crossed(CollectiveKind kind, std::uint32_t world, std::uint32_t root, const std::vector<Piece>& pieces,
+                const std::vector<Bytes>& inputs, const std::vector<Bytes>& results) {
+    Ring ring(graph_of(kind, world, 0, root, pieces), 0, inputs, sizes_of(results), false);
+    ring.play();
+    Crossed bytes{ring.bytes, 0};
+    const auto hops = [world](std::uint32_t from, std::uint32_t to) { return (to + world - from) % world; };
+    for (std::uint32_t p = 0; p < world; ++p) {
+        if (kind == CollectiveKind::gather) bytes.fewest += pieces[p].count * hops(p, root);
+        if (kind == CollectiveKind::scatter) bytes.fewest += pieces[p].count * hops(root, p);
+        for (std::uint32_t to = 0; kind == CollectiveKind::all_to_all && to < world; ++to)
+            bytes.fewest += pieces[p].for_member(pieces[to].index) * hops(p, to);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("pieces cross only the edges between their two members, each once") {
+    for (std::uint32_t world = 2; world <= 9; ++world) {
+        for (std::uint32_t root = 0; root < world; ++root) {
+            const std::vector<Piece> pieces = pieces_for(world);
+            const std::uint64_t total = total_of(pieces);
+            std::vector<Bytes> own, whole(world), at_root(world), parts;
+            whole[root] = drawn(total, 1);
+            at_root[root] = Bytes(total);
+            for (std::uint32_t p = 0; p < world; ++p) {
+                own.push_back(drawn(pieces[p].count, p));
+                parts.emplace_back(pieces[p].count);
+            }
+            const Crossed gather = crossed(CollectiveKind::gather, world, root, pieces, own, at_root);
+            CHECK(gather.moved == gather.fewest);
+            const Crossed scatter = crossed(CollectiveKind::scatter, world, root, pieces, whole, parts);
+            CHECK(scatter.moved == scatter.fewest);
+        }
+        const Uneven uneven(world);
+        const Crossed pairs =
+            crossed(CollectiveKind::all_to_all, world, 0, uneven.pieces, uneven.rows, uneven.columns);
+        CHECK(pairs.moved == pairs.fewest);
+    }
+}
+
 TEST_CASE("a broadcast and an all-gather move each slice over each edge but one") {
     const std::vector<Bytes> inputs = inputs_of(5, 160);
     Ring ring(graph_of(CollectiveKind::broadcast, 5, 160, 2), 160, inputs, std::vector<std::size_t>(5, 160), false);
@@ -389,12 +499,47 @@ TEST_CASE("the master refuses a collective whose members disagree, and says in w
     proto::Vote late = run.vote(Kind::reduce_scatter, 8, 4);
     late.set_world(3);
     CHECK(contains(run.refused(late, run.vote(Kind::reduce_scatter, 8, 4), Result::rank_connection_lost), "for 3"));
+    const auto root = [&](Kind kind, std::uint64_t own, std::uint64_t capacity) {
+        return run.with_root(run.vote(kind, 0, own, capacity), run.a.uuid);
+    };
+    CHECK(contains(run.refused(root(Kind::gather, 4, 7), root(Kind::gather, 4, 99)), "room for, 7"));
+    CHECK(contains(run.refused(root(Kind::scatter, 4, 9), root(Kind::scatter, 0, 3)),
+                   "has room for 3 elements, and the pieces for it have 4"));
+    proto::Vote late_root = root(Kind::scatter, 4, 9);
+    late_root.set_world(3);
+    CHECK(contains(run.refused(late_root, root(Kind::scatter, 0, 9), Result::rank_connection_lost), "for 3"));
+    proto::Vote row = run.vote(Kind::all_to_all, 0, 0, 9);
+    row.add_counts(6);
+    row.add_counts(6);
+    CHECK(contains(run.refused(row, run.vote(Kind::all_to_all, 0, 4, 99)),
+                   "has room for 9 elements, and the pieces for it have 10"));
+    proto::Vote other_row = run.vote(Kind::all_to_all, 0, 4, 99);
+    other_row.set_world(3);
+    CHECK(contains(run.refused(row, other_row, Result::rank_connection_lost), "for 3"));
+    // 2^22 slices of one byte, and one more.
+    proto::Vote huge = root(Kind::gather, slices_of_pieces_max, ~std::uint64_t{0} >> 14);
+    huge.mutable_shape()->set_slice_bytes(1);
+    proto::Vote short_one = root(Kind::gather, 1, 0);
+    short_one.mutable_shape()->set_slice_bytes(1);
+    CHECK(contains(run.refused(huge, short_one, Result::invalid_usage), "more than one collective can have"));
+    proto::Vote gave_up = root(Kind::scatter, 0, 9);
+    gave_up.set_refused(true);
+    write(make_cause<CauseKind::too_many_counts>(1000), *gave_up.mutable_cause());
+    CHECK(contains(run.refused(gave_up, root(Kind::scatter, 0, 9), Result::invalid_usage), "1000 members do not fit"));
     proto::Vote cramped = run.vote(Kind::barrier, 0);
     CHECK(run.start(cramped, cramped).start().op() != 0);
 }
 
+TEST_CASE("the length of a list of counts in a message is known before") {
+    proto::Vote vote;
+    for (const std::uint64_t count : {0ull, 1ull, 127ull, 128ull, 16'383ull, 16'384ull, 1ull << 49, ~0ull})
+        vote.add_counts(count);
+    // A byte each for the tag, in two bytes, and the length.
+    CHECK(vote.ByteSizeLong() == wire::counts_bytes(vote.counts()) + 3);
+}
+
 TEST_CASE("a vote for a collective that cannot be removes its member") {
-    for (const int which : {0, 1, 2, 3, 4}) {
+    for (const int which : {0, 1, 2, 3, 4, 5, 6, 7, 8}) {
         Group run;
         proto::Vote vote = run.vote(CollectiveKind::all_gather, 0, 4, 9);
         if (which == 0) vote.mutable_shape()->set_collective(collective_kind_count);
@@ -402,6 +547,12 @@ TEST_CASE("a vote for a collective that cannot be removes its member") {
         if (which == 2) vote.mutable_shape()->set_root("short");
         if (which == 3) vote = run.with_input(vote, "five5");
         if (which == 4) vote.mutable_shape()->set_quantization(1);
+        if (which >= 5) vote.mutable_shape()->set_collective(static_cast<std::uint32_t>(CollectiveKind::all_to_all));
+        if (which == 5) vote.add_counts(4);  // for two members
+        if (which == 6) vote.set_count(~std::uint64_t{0} >> 14);
+        if (which == 7) vote.add_counts(1);
+        if (which == 7) vote.add_counts(~std::uint64_t{0});
+        if (which == 8) vote = run.with_input(vote, "seven77");  // and not twice 4
         run.world.vote(run.a, vote);
         CHECK(run.a.closed);
     }
@@ -463,6 +614,27 @@ TEST_CASE("small collectives end with their start") {
         start = run.start(run.with_input(one, "\x01\x02"), run.with_input(other, "\x10\x20")).start();
         CHECK(start.reduced());
         CHECK(start.result() == "\x11\x22");
+    }
+    const auto rooted = [&](Kind kind, std::uint64_t own, std::uint64_t capacity, const std::string& input) {
+        return run.with_input(run.with_root(run.vote(kind, 0, own, capacity), run.b.uuid), input);
+    };
+    start = run.start(rooted(Kind::gather, 1, 0, "a"), rooted(Kind::gather, 2, 3, "bb")).start();
+    CHECK(start.reduced());
+    CHECK(start.result() == (first_index(start) == 'a' ? "abb" : "bba"));
+    start = run.start(rooted(Kind::scatter, 0, 2, ""), rooted(Kind::scatter, 2, 2, "xxyy")).start();
+    CHECK(start.reduced());
+    CHECK(start.result() == "xxyy");
+    CHECK(start.members(0).count() == 2);
+    proto::Vote row = run.vote(Kind::all_to_all, 0, 0, 9);
+    row.add_counts(1);
+    row.add_counts(2);
+    start = run.start(run.with_input(row, "abb"), run.with_input(run.vote(Kind::all_to_all, 0, 1, 9), "cd")).start();
+    CHECK(start.reduced());
+    CHECK(start.result() == (first_index(start) == 'a' ? "abbcd" : "cdabb"));
+    for (const auto& member : start.members()) {
+        const bool is_a = member.peer() == to_bytes(run.a.uuid);
+        CHECK(member.counts_size() == (is_a ? 2 : 0));
+        CHECK(member.count() == (is_a ? 0u : 1u));
     }
     start = run.start(run.with_input(run.vote(Kind::barrier, 0), ""), run.with_input(run.vote(Kind::barrier, 0), ""))
                 .start();

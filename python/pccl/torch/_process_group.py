@@ -34,13 +34,14 @@ _OPS = {
 
 class _Call(NamedTuple):
     """A collective of the communicator: ``kind`` is the name of its method. ``recv`` may be ``send``. ``root`` is a
-    rank, or -1 for none."""
+    rank, or -1 for none. ``counts``: elements of the pieces of ``send``, in the order of indices."""
 
     kind: str
     send: Tensor | None
     recv: Tensor | None
     op: ReduceOp | None = None
     root: int = -1
+    counts: list[int] | None = None
 
     def launch(self, run: Run, tag: int) -> Handle:
         options: dict[str, Any] = {"tag": tag}
@@ -48,6 +49,8 @@ class _Call(NamedTuple):
             options["op"] = self.op
         if self.root >= 0:
             options["root"] = run.peer_of(self.root)
+        if self.counts is not None:
+            options["counts"] = self.counts
         arrays = () if self.kind == "barrier" else (self.send, self.recv)
         handle: Handle = getattr(run.communicator, f"{self.kind}_async")(*arrays, **options)
         return handle
@@ -251,7 +254,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         for source, parts in zip(inputs, outputs, strict=False):
             self._check_parts(source, parts)
         sizes = [[source.nbytes] * self._size for source in inputs]
-        calls = [self._gathering(source, sum(size)) for source, size in zip(inputs, sizes, strict=True)]
+        flats = [_bytes(source, "gather") for source in inputs]
+        calls = [
+            _Call("gather", flat, flat.new_empty(flat.numel() * self._size) if root else None, root=_root(opts))
+            for flat in flats
+        ]
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("gather", infos, sizes)
@@ -264,34 +271,100 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def scatter(  # type: ignore[override]
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        root = _root(opts)
-        if root == self._rank:
-            flats = [torch.cat([_bytes(part, "scatter") for part in parts]) for parts in inputs]
-            for flat, output in zip(flats, outputs, strict=True):
-                _same_size("scatter", output, flat.numel() // output.element_size() // self._size)
-        else:
-            flats = [_bytes(output, "scatter").new_empty(output.nbytes * self._size) for output in outputs]
-        calls = [_Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
+        root, calls = _root(opts), []
+        targets = [_bytes(output, "scatter") for output in outputs]
+        for place, target in enumerate(targets):
+            if root != self._rank:
+                calls.append(_Call("scatter", None, target, root=root))
+                continue
+            pieces = [_bytes(inputs[place][rank], "scatter") for rank in self._ranks]
+            _same_size("scatter", outputs[place], sum(map(len, pieces)) // outputs[place].element_size() // self._size)
+            calls.append(_Call("scatter", torch.cat(pieces), target, root=root, counts=[*map(len, pieces)]))
 
-        def finish(_: list[Any]) -> None:
-            for output, flat in zip(outputs, flats, strict=True):
-                size = output.nbytes
-                _bytes(output, "scatter").copy_(flat[self._rank * size : (self._rank + 1) * size])
+        def finish(infos: list[Any]) -> None:
+            for info, target in zip(infos, targets, strict=False):  # none in a group of one rank
+                if (sent := info.members[info.index].count) != len(target):
+                    raise argument_error(
+                        "scatter",
+                        f"rank {root} sent {sent} bytes to this rank, whose output has {len(target)}; make the output "
+                        "as large as its input",
+                    )
 
         return self._launch("scatter", calls, outputs, opts, timeout, finish)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
         return self._launch("barrier", [_Call("barrier", None, None)], [], opts, timeout)
 
-    # ---- what the library does not have
+    # ---- exchanging bytes
 
-    def alltoall(self, *_: Any, **__: Any) -> NoReturn:
-        raise _failure.unsupported("all_to_all")
+    def alltoall(  # type: ignore[override]
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
+    ) -> Work:
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise argument_error(
+                "all_to_all", f"{len(inputs)} inputs and {len(outputs)} outputs; give one per rank ({self._size})"
+            )
+        pieces = [_bytes(inputs[rank], "all_to_all") for rank in self._ranks]
+        sizes = [_bytes(output, "all_to_all").numel() for output in outputs]
+        received = pieces[0].new_empty(sum(sizes))
+        call = _Call("all_to_all", torch.cat(pieces), received, counts=[*map(len, pieces)])
 
-    def alltoall_base(self, *_: Any, **__: Any) -> NoReturn:
-        raise _failure.unsupported("all_to_all_single")
+        def finish(infos: list[Any]) -> None:
+            self._check_pieces("all_to_all", infos, [sizes])
+            self._distribute(received, outputs)
+
+        return self._launch("all_to_all", [call], outputs, opts, timeout, finish)
+
+    def alltoall_base(  # type: ignore[override]
+        self,
+        output: Tensor,
+        input: Tensor,  # noqa: A002
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        source, target = _bytes(input, "all_to_all_single"), _bytes(output, "all_to_all_single")
+        sent = self._split(input, input_split_sizes, "input")
+        sizes = self._split(output, output_split_sizes, "output")
+        received = target
+        if not self._in_rank_order:
+            parts = source.split(sent)
+            source, received = torch.cat([parts[rank] for rank in self._ranks]), torch.empty_like(target)
+        elif _overlap(source, target):
+            source = source.clone()
+        call = _Call("all_to_all", source, received, counts=[sent[rank] for rank in self._ranks])
+
+        def finish(infos: list[Any]) -> None:
+            self._check_pieces("all_to_all_single", infos, [sizes])
+            if received is not target:
+                self._distribute(received, target.split(sizes))
+
+        return self._launch("all_to_all_single", [call], [output], opts, timeout, finish)
 
     all_to_all_single = alltoall_base
+
+    def _split(self, tensor: Tensor, sizes: Sequence[int] | None, which: str) -> list[int]:
+        """Bytes of the part of each rank. ``sizes``: rows of each part; none: all parts have as many."""
+        rows = tensor.shape[0] if tensor.dim() else 1
+        row_bytes = tensor.nbytes // rows if rows else 0
+        if not sizes:
+            if rows % self._size:
+                raise argument_error(
+                    "all_to_all_single",
+                    f"the {which} has {rows} rows for {self._size} ranks; give {which}_split_sizes, or a tensor whose "
+                    "rows can be shared evenly",
+                )
+            return [rows // self._size * row_bytes] * self._size
+        if len(sizes) != self._size or sum(sizes) != rows:
+            raise argument_error(
+                "all_to_all_single",
+                f"the {which}_split_sizes are {list(sizes)} for {self._size} ranks and {rows} rows; give one per rank, "
+                "which together are all rows",
+            )
+        return [size * row_bytes for size in sizes]
+
+    # ---- what the library does not have
 
     def send(self, *_: Any, **__: Any) -> NoReturn:
         raise _failure.unsupported("send")
