@@ -19,7 +19,8 @@ from typing import Any
 
 os.environ |= {
     "BACKEND": "gloo",
-    "WORLD_SIZE": "2",
+    # Torch's decorators read it when the tests are imported.
+    "WORLD_SIZE": sys.argv[3] if sys.argv[2:3] == ["--ranks"] else "2",
     "TEMP_DIR": os.environ.get("TEMP_DIR") or tempfile.mkdtemp(),
     "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "100",
     "PCCL_PORT_RANGE": "0",
@@ -58,7 +59,6 @@ def run(name: str) -> tuple[str, str]:
 def main() -> None:
     address, *chosen = sys.argv[1:]
     if chosen[:1] == ["--ranks"]:
-        os.environ["WORLD_SIZE"] = chosen[1]
         chosen = chosen[2:]
     torch.set_num_threads(1)
     if address != "gloo":
