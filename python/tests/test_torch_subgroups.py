@@ -156,6 +156,51 @@ def test_a_lost_rank_ends_its_groups(start: Start, master: str, dead: int) -> No
         peer.result()
 
 
+def lose_the_first_rank(channel: Channel, rank: int) -> None:
+    pair = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(1), group=pair)
+    channel.send("reduced")
+    if rank == 0:
+        channel.recv()
+    with pytest.raises(dist.DistBackendError, match="pccl: all_reduce"):
+        for _ in range(2):
+            dist.all_reduce(torch.ones(1), group=pair)
+
+
+def test_the_group_of_a_lost_first_rank_fails_too(start: Start, master: str) -> None:  # noqa: F811
+    """Its master was in that process."""
+    peers = [start(in_group_with_channel, master, rank, 2, lose_the_first_rank_of_two) for rank in range(2)]
+    assert [peer.hear() for peer in peers] == ["reduced"] * 2
+    peers[0].kill()
+    peers[1].result()
+
+
+def lose_the_first_rank_of_two(channel: Channel, rank: int) -> None:
+    from pccl.torch import _backend
+
+    _backend._run = None  # so that a group of all ranks is a run of its own, too
+    lose_the_first_rank(channel, rank)
+
+
+def use_one_name_twice(rank: int) -> None:
+    """The store keeps what a former group of this name has written."""
+    from datetime import timedelta
+
+    from pccl.torch import _subgroup
+    from pccl.torch._c10d import PrefixStore
+
+    store = PrefixStore("same", dist.distributed_c10d._get_default_store())
+    for turn in range(3):
+        run = _subgroup.gather(store, rank, 2, timedelta(seconds=100), None)
+        assert run.size == 2 and run.rank == rank, turn
+        dist.barrier()
+        run.close()
+
+
+def test_a_later_group_of_the_same_name(run_ranks: Run) -> None:  # noqa: F811
+    run_ranks(2, use_one_name_twice)
+
+
 def refuse(rank: int, name: str) -> None:
     os.environ[name] = "something"
     try:

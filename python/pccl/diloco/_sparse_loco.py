@@ -53,11 +53,27 @@ class SparseLoCo(DiLoCo):
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """As for :class:`DiLoCo`, apart from these:
+        """Does not touch the network. ValueError for options that cannot work.
 
+        :param model: as for :class:`DiLoCo`.
+        :param inner_optimizer: as for :class:`DiLoCo`.
+        :param comm: as for :class:`DiLoCo`.
         :param H: inner steps per round; the paper uses 15 and 30.
         :param top_k: how many elements are sent, and what becomes of the others.
         :param outer: ``lr`` (1.0), ``momentum`` (0), ``nesterov``.
+        :param fragments: as for :class:`DiLoCo`.
+        :param overlap: as for :class:`DiLoCo`.
+        :param delay: as for :class:`DiLoCo`.
+        :param eager: as for :class:`DiLoCo`.
+        :param mix: as for :class:`DiLoCo`.
+        :param min_peers: as for :class:`DiLoCo`.
+        :param check_every: as for :class:`DiLoCo`.
+        :param max_norm: as for :class:`DiLoCo`.
+        :param weighted: as for :class:`DiLoCo`.
+        :param process_group: as for :class:`DiLoCo`.
+        :param tag: as for :class:`DiLoCo`.
+        :param rejoin_timeout_s: as for :class:`DiLoCo`.
+        :param on_event: as for :class:`DiLoCo`.
         """
         super().__init__(
             model,

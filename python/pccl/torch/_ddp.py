@@ -97,6 +97,7 @@ class _Parcel:
         first = present[0]
         if all(
             one.data_ptr() == first.data_ptr() + begin * one.element_size()
+            and one.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
             for one, begin in zip(present, begins[:-1], strict=True)
         ):
             # Views of one bucket, one behind the other.

@@ -8,6 +8,7 @@ name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from datetime import timedelta
@@ -46,7 +47,12 @@ def gather(store: Store, rank: int, size: int, timeout: timedelta, job: Run | No
             if address.startswith("!"):
                 raise dist.DistBackendError(f"pccl: {_FUNCTION}: the first rank of the group failed: {address[1:]}")
         communicator = Communicator(address, master_timeout_ms=_MASTER_TIMEOUT_MS)
-        return Run.gather(communicator, rank, size, timeout, function=_FUNCTION, master=master)
+        run = Run.gather(communicator, rank, size, timeout, function=_FUNCTION, master=master)
+        if rank == 0:
+            # All have read it. A later group may have the same name, if the store outlives the job's process group.
+            with contextlib.suppress(RuntimeError):
+                store.delete_key(_KEY)
+        return run
     except BaseException:
         if master is not None:
             master.close()
