@@ -288,13 +288,14 @@ def test_a_newcomer_stands_where_the_others_stand(master: str, mode: str) -> Non
     assert late_events[0].kind == "joined" and late_events[0].detail
 
 
-@pytest.mark.parametrize("quantize", [None, "int8"])
-def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: str | None) -> None:
+@pytest.mark.parametrize(("quantize", "eager"), [(None, False), ("int8", False), (None, True)])
+def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: str | None, eager: bool) -> None:
     """One step behind: the newcomer takes part in the average of what a member learned before it came, but that average
-    is the member's alone."""
+    is the member's alone. What it learns in its first round counts from where it began."""
     first_is_training, second_is_in = threading.Event(), threading.Event()
     launched: dict[tuple[int, int], Any] = {}
     applied: dict[int, Any] = {}
+    learned: list[Any] = []
 
     def body(index: int) -> int:
         trainee = Trainee(index)
@@ -307,7 +308,14 @@ def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: s
 
         with pccl.Communicator(master) as comm:
             diloco = DiLoCo(
-                trainee.model, trainee.optimizer, comm, H=3, overlap=True, quantize=quantize, on_event=note
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                H=3,
+                overlap=True,
+                eager=eager,
+                quantize=quantize,
+                on_event=note,
             )
             if index == 1:
                 first_is_training.wait(PATIENCE_S)
@@ -315,6 +323,13 @@ def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: s
             begin = diloco.inner_step
             if index == 1:
                 second_is_in.set()
+                twin = Trainee(index)
+                torch.nn.utils.vector_to_parameters(vector(trainee.model).clone(), twin.model.parameters())
+                for step in range(begin, begin + 3):
+                    twin.optimizer.zero_grad()
+                    twin.loss(step).backward()
+                    twin.optimizer.step()
+                learned.append(vector(trainee.model).clone() - vector(twin.model))
                 trainee.train(diloco, begin + 9)
                 diloco.finish()
                 return begin
@@ -331,6 +346,7 @@ def test_what_a_newcomer_has_not_learned_does_not_count(master: str, quantize: s
     # With quantization, what is rounded away is sent later.
     code = 0.0 if quantize is None else float(launched[0, begin].abs().max()) / 63
     assert torch.allclose(applied[begin + 3], launched[0, begin], rtol=0, atol=1.01 * code)
+    assert torch.allclose(launched[1, begin + 3], learned[0], rtol=0, atol=1e-6)
     both = (launched[0, begin + 3] + launched[1, begin + 3]) / 2
     assert torch.allclose(applied[begin + 6], both, rtol=0, atol=3 * code)
 

@@ -12,6 +12,7 @@ import numpy
 import pccl
 import pytest
 from conftest import PATIENCE_S, admit, run_threads, wait_until
+from pccl._limits import limit
 
 Call = Callable[[pccl.Communicator, Any], Any]
 
@@ -88,7 +89,11 @@ def test_in_time_a_limit_changes_nothing(pair: list[pccl.Communicator]) -> None:
         info = comm.all_reduce(array, array, op=SUM, timeout=PATIENCE_S)
         assert (array == 3).all() and info.local_world_size == 2
         assert comm.all_gather(array, timeout=PATIENCE_S).local_world_size == 2
-        # The limit ends with its call: this one has none.
+        # The limit ends with its call: the next one has none.
+        with limit(0, "test"):
+            pass
+        if index == 0:
+            time.sleep(0.2)  # a limit that is over would show after 50 ms
         return comm.barrier().local_world_size
 
     assert run_threads(2, body) == [2, 2]
