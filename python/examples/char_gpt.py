@@ -24,8 +24,8 @@ from pccl.diloco import DiLoCo, Event, SparseLoCo
 OUTER = {"lr": 0.5, "momentum": 0.6}
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"outer": OUTER},  # every round ends with an average that all peers wait for
-    "async": {"outer": OUTER, "overlap": True},  # the average of a round arrives during the next one
-    "eager": {"outer": OUTER, "overlap": True, "eager": True},  # and each peer applies its own share of it at once
+    "async": {"outer": OUTER, "overlap": True},  # training goes on while an average is on its way, --delay steps
+    "eager": {"outer": OUTER, "overlap": True, "eager": True},  # for a whole round; one's own share is applied at once
     "streaming": {"outer": OUTER, "overlap": True, "fragments": 4},  # a quarter of the parameters at a time
     "int8": {"outer": OUTER, "quantize": "int8"},  # a quarter of the bytes
     "streaming-int8": {"outer": OUTER, "overlap": True, "fragments": 4, "quantize": "int8"},

@@ -19,10 +19,10 @@ ROUNDS = 30
 OUTER = {"lr": 0.5, "momentum": 0.6, "nesterov": True}
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"H": 6, "outer": OUTER},
-    "one_step_behind": {"H": 6, "outer": OUTER, "overlap": True},
+    "one_step_behind": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6},
     "streaming": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "delay": 1},
     "sync_int8": {"H": 6, "outer": OUTER, "quantize": "int8"},
-    "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "quantize": "int8"},
+    "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6, "quantize": "int8"},
     "streaming_int8": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": "int8"},
     "eager": {"H": 6, "outer": OUTER, "overlap": True, "eager": True},
     # Pieces of about 165 kB, so that a peer can die while one is on its way.

@@ -4,8 +4,10 @@
 happens. Needs torch and numpy. Arguments choose one of these forms of the same mechanism:
 
 - ``H=100``: synchronous (DiLoCo, arXiv 2311.08105);
-- ``H=100, overlap=True``: one step behind; an average is sent during the next round (PCCL, arXiv 2505.14065); with
-  ``eager=True`` each peer applies its own share of that average at once (arXiv 2502.12996);
+- ``H=100, overlap=True``: an average is sent during the first 5 inner steps of the next round (``delay``);
+- ``H=100, overlap=True, delay=100``: one step behind; during all of the next round (PCCL, arXiv 2505.14065);
+- ``H=100, overlap=True, eager=True``: one step behind, but each peer applies its own share of the average at once
+  (arXiv 2502.12996);
 - ``H=100, fragments=4, overlap=True, delay=5``: streaming; a quarter of the parameters is sent every 25 inner steps and
   applied 5 inner steps later (Streaming DiLoCo, arXiv 2501.18512).
 

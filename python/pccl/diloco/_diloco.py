@@ -35,8 +35,8 @@ class DiLoCo(Training):
 
     Every ``H`` inner steps the peers average their pseudo-gradients (outer parameters minus own parameters). Each peer
     applies the outer optimizer to the same average (arXiv 2311.08105). With ``overlap`` the inner steps go on during a
-    transfer: with one fragment the average is applied one round later (arXiv 2505.14065). ``fragments`` sends the
-    parameters in equal parts, one after the other; each is applied ``delay`` inner steps later (arXiv 2501.18512).
+    transfer, and its average is applied ``delay`` inner steps later: with ``delay=H`` one round later (arXiv
+    2505.14065). ``fragments`` sends the parameters in parts, one after the other (arXiv 2501.18512).
 
     Peers may join, die, stop and return at any time, and the master may restart. A peer that is alone trains on alone.
     A peer whose parameters are no longer finite takes part with weight 0 and starts again from the outer parameters.
@@ -98,7 +98,7 @@ class DiLoCo(Training):
             blocks); parameters of none of them go with the first part.
         :param overlap: whether inner steps go on during a transfer; False: ``step()`` waits for it.
         :param delay: inner steps between the launch of a transfer and the use of its average, up to ``H // fragments``.
-            Default with ``overlap``: ``H`` with one fragment, otherwise 5, or ``H // fragments`` if that is less.
+            Default with ``overlap``: 5, or ``H // fragments`` if that is less; ``H`` with ``eager``.
         :param eager: one step behind (``overlap=True``, one fragment, ``delay=H``), a round does not begin at the outer
             parameters, but where they will be if the other peers have learned nothing: this peer's share of the average
             in flight is applied at once (arXiv 2502.12996). Takes 4 bytes more per parameter.
@@ -129,10 +129,10 @@ class DiLoCo(Training):
 
             self.__class__ = Follower
             cast(Follower, self).follow(
-                model, inner_optimizer, comm, process_group, Schedule.of(H, count, overlap, delay), parts
+                model, inner_optimizer, comm, process_group, Schedule.of(H, count, overlap, delay, eager), parts
             )
             return
-        self._schedule = Schedule.of(H, count, overlap, delay)
+        self._schedule = Schedule.of(H, count, overlap, delay, eager)
         delay = self._schedule.delay
         self._mix = (0.5 if 0 < delay < H else 0.0) if mix is None else float(mix)
         if not 0 <= self._mix < 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Inner steps between launch and landing, if fragments are sent one after the other and nothing else was asked for.
-STREAMING_DELAY = 5
+# Inner steps between launch and landing, if nothing else was asked for. A later average costs quality (docs/diloco.md).
+USUAL_DELAY = 5
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Schedule:
             )
 
     @classmethod
-    def of(cls, period: int, fragments: int, overlap: bool, delay: int | None) -> Schedule:
+    def of(cls, period: int, fragments: int, overlap: bool, delay: int | None, eager: bool) -> Schedule:
         """With the arguments of :class:`pccl.diloco.DiLoCo`."""
         if delay is None:
             longest = period // max(fragments, 1)
-            delay = 0 if not overlap else longest if fragments == 1 else min(STREAMING_DELAY, longest)
+            delay = 0 if not overlap else longest if eager else min(USUAL_DELAY, longest)
         elif delay > 0 and not overlap:
             raise ValueError("delay needs overlap=True: without it every average is applied at once")
         return cls(period, fragments, delay)
