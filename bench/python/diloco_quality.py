@@ -1,6 +1,8 @@
 """What the forms of DiLoCo cost in quality: the loss of python/examples/char_gpt.py at the end, for each of its modes.
 
-    diloco_quality.py [--peers 4] [--steps 300] [--seeds 2] [mode...]       # mode: sync, async, ..., or mode:delay
+    diloco_quality.py [--peers 4] [--steps 300] [--seeds 2] [mode...]
+
+A mode is one of the program (sync, async, ...), perhaps with a delay and an outer learning rate: async:20, sparse@4.
 
 Each run has its own master and peers on this machine. Prints for each mode the loss on held-out draws (mean over the
 seeds, and relative to the first mode) and the bytes that a peer sent.
@@ -18,17 +20,19 @@ import pccl
 
 TREE = Path(__file__).resolve().parents[2]
 PROGRAM = TREE / "python" / "examples" / "char_gpt.py"
-SIZE = ["--width", "64", "--layers", "2", "--batch", "8"]
+BATCH = "8"
 
 
-def train(mode: str, peers: int, steps: int, period: int, seed: int) -> tuple[float, int]:
+def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed: int) -> tuple[float, int]:
     """Returns the loss at the end, and the bytes that a peer sent."""
+    mode, _, rate = mode.partition("@")
     mode, _, delay = mode.partition(":")
     with pccl.MasterNode("127.0.0.1:0") as master:
         master.run()
-        common = [sys.executable, "-B", str(PROGRAM), f"127.0.0.1:{master.port}", "--mode", mode, *SIZE]
+        common = [sys.executable, "-B", str(PROGRAM), f"127.0.0.1:{master.port}", "--mode", mode, *size]
         common += ["--steps", str(steps), "--period", str(period), "--peers", str(peers)]
         common += ["--delay", delay] if delay else []
+        common += ["--outer-lr", rate] if rate else []
         started = [
             subprocess.Popen([*common, "--seed", str(100 * seed + place)], stdout=subprocess.PIPE, text=True)
             for place in range(peers)
@@ -50,12 +54,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--period", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--width", default="64")
+    parser.add_argument("--layers", default="2")
     options = parser.parse_args()
+    size = ["--width", options.width, "--layers", options.layers, "--batch", BATCH]
     print(f"{options.peers} peers, {options.steps} inner steps each, rounds of {options.period}, {options.seeds} seeds")
     first = 0.0
     for mode in options.modes:
         runs = [
-            train(mode, options.peers, options.steps, options.period, seed) for seed in range(1, options.seeds + 1)
+            train(mode, options.peers, options.steps, options.period, size, seed)
+            for seed in range(1, options.seeds + 1)
         ]
         loss = sum(one for one, _ in runs) / len(runs)
         first = first or loss

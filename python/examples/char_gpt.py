@@ -29,7 +29,7 @@ MODES: dict[str, dict[str, Any]] = {
     "streaming": {"outer": OUTER, "overlap": True, "fragments": 4},  # a quarter of the parameters at a time
     "int8": {"outer": OUTER, "quantize": "int8"},  # a quarter of the bytes
     "streaming-int8": {"outer": OUTER, "overlap": True, "fragments": 4, "quantize": "int8"},
-    "sparse": {},  # SparseLoCo: a twelfth of the bytes of int8, with 8 peers
+    "sparse": {"outer": {}},  # SparseLoCo: a twelfth of the bytes of int8, with 8 peers
 }
 ALPHABET = [chr(code) for code in range(32, 127)] + ["\n"]
 CONTEXT = 64
@@ -101,26 +101,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="inner steps of the run; more of them, better texts")
     parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
     parser.add_argument("--delay", type=int, help="inner steps until an average is applied, in modes that do not wait")
+    parser.add_argument("--outer-lr", type=float, help="of the outer optimizer; sparse: half the number of peers is good")
     parser.add_argument("--peers", type=int, default=1, help="how many begin together")
     parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=16)
+    for name, size in (("width", 128), ("layers", 4), ("batch", 16)):
+        parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--threads", type=int, default=1, help="of torch; peers of one machine share its cores")
     parser.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"))
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it is there, written at the end of rounds")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-
     text = read(options.text)
     generator = torch.Generator().manual_seed(options.seed)
     model = CharGPT(options.width, options.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-
+    form = MODES[options.mode]
+    outer = form["outer"] | ({} if options.outer_lr is None else {"lr": options.outer_lr})
     comm = pccl.Communicator(options.master)  # <- DiLoCo
     diloco = (SparseLoCo if options.mode == "sparse" else DiLoCo)(  # <- DiLoCo
         model, optimizer, comm, H=options.period, delay=options.delay, min_peers=options.peers, on_event=report,
-        **MODES[options.mode],
+        **form | {"outer": outer},
     )  # fmt: skip
     if options.checkpoint and options.checkpoint.exists():
         diloco.load_state_dict(torch.load(options.checkpoint))
