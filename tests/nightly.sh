@@ -1,7 +1,7 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
 nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds scopes excuses probes
-    pages packages wheel bare python docs fuzz)
+    pages packages wheel bare python chaos docs fuzz)
 
 nightly_usage() {
     cat <<'TEXT'
@@ -30,6 +30,8 @@ usage: ./dev nightly [--again] [part...]
                   PCCL_BARE_TEST="-L unit" ./dev test -L unit in place of .ci/run
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes; torch's own
                   tests of torch.distributed; types of the examples
+  chaos           DiLoCo for 10 minutes (PCCL_CHAOS_MINUTES: so many) with peers that are killed, stopped, leave and join, and
+                  a master that restarts; PCCL_CHAOS_SEED chooses the faults
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
   cuda            only when it is named, because it needs a GPU: the tests with tensors on a CUDA device, and
@@ -154,6 +156,10 @@ nightly_part() {
         python)
             command_python
             PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
+        chaos)
+            command_python
+            PYTHONPATH="$root/python" "$venv/bin/python" -B python/tests/diloco_chaos.py \
+                --minutes "${PCCL_CHAOS_MINUTES:-10}" ${PCCL_CHAOS_SEED:+--seed "$PCCL_CHAOS_SEED"} ;;
         docs)
             command_docs
             PCCL_BUILD_DIR="$build" PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q python/tests/test_docs.py ;;

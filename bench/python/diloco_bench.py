@@ -10,7 +10,7 @@ overhead  Time that the helper adds to an inner step: its time per round, divide
           the helper are subtracted. Bound: 2 % of an inner step of a transformer of about that size, measured just
           before.
 hidden    Part of the transfer that overlaps with inner steps. The time that ``step()`` waits for transfers with
-          ``overlap=True`` is compared with that of a synchronous run. Inner steps are sleeps. Bound: at least
+          one step behind is compared with that of a synchronous run. Inner steps are sleeps. Bound: at least
           90 %, and a synchronous transfer must be shorter than the sleeps of one round.
           The row "round longer than alone" is for comparison. It also contains the vote at the end of a round, and the
           time lost because two peers use the memory of one machine.
@@ -20,7 +20,7 @@ peak      Most bytes of reductions that end within one inner step, which is what
 blocking  Seconds that step() blocks in a round, for 10^9 parameters: measured with 10^8 and a peer that is alone, on the
           GPU too if torch has one. The transfer itself takes no time then.
 
-Times are medians over rounds, without the first round of each run: with ``overlap=True`` it has nothing to wait for.
+Times are medians over rounds, without the first round of each run: one step behind it has nothing to wait for.
 Exit status 1: a bound was missed.
 """
 
@@ -54,7 +54,7 @@ ROUNDS = 6
 PERIOD_OVERHEAD = 50
 STAGES: dict[str, dict[str, Any]] = {
     "sync": {},
-    "behind": {"overlap": True},
+    "behind": {"overlap": True, "delay": PERIOD},
     "whole": {"overlap": True, "delay": 5},
     "streaming": {"overlap": True, "delay": 5, "fragments": FRAGMENTS},
 }
@@ -158,7 +158,9 @@ def peer(addresses: list[str]) -> None:
 
 
 def alone(period: int, pause_s: float, **options: Any) -> float:
-    """Returns the seconds of a round of a peer that is alone in its run."""
+    """Returns the seconds of a round of a peer that is alone in its run. ``delay="H"``: a whole round."""
+    if options.get("delay") == "H":
+        options["delay"] = period
     with pccl.MasterNode("127.0.0.1:0") as node:
         node.run()
         return measure(f"127.0.0.1:{node.port}", period, pause_s, **options).seconds
@@ -219,7 +221,7 @@ def main() -> int:
     transformer = Transformer()
     forms: dict[str, dict[str, Any]] = {
         "sync": {},
-        "one step behind": {"overlap": True},
+        "one step behind": {"overlap": True, "delay": "H"},
         "streaming": {"overlap": True, "delay": 5, "fragments": FRAGMENTS},
     }
     for name, options in forms.items():
@@ -227,12 +229,12 @@ def main() -> int:
         overhead(f"alone, {name}", alone(PERIOD_OVERHEAD, 0.0, **options) / PERIOD_OVERHEAD, inner)
 
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
-        for name, options in (forms | {"one step behind, int8": {"overlap": True, "quantize": "int8"}}).items():
+        for name, options in (forms | {"one step behind, int8": {"overlap": True, "delay": "H", "quantize": "int8"}}).items():
             seconds = alone(20, 0.0, parameters=LARGE, device=device, **options) * 1e9 / LARGE
             row(f"blocking, {name}, {device}", f"{seconds:.2f} s", "", True)
 
     inner = transformer.step_s()
-    mine_sync, mine_behind = alone(PERIOD, PAUSE_S), alone(PERIOD, PAUSE_S, overlap=True)
+    mine_sync, mine_behind = alone(PERIOD, PAUSE_S), alone(PERIOD, PAUSE_S, overlap=True, delay="H")
     results = pair()
 
     def mean(value: Callable[[dict[str, Any]], float]) -> float:

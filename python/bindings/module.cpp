@@ -23,6 +23,7 @@ NB_MODULE(_native, module) {
     bind_log(module);
     bind_memory(module);
     module.def("set_main_thread", &set_main_thread, "ident"_a);
+    module.def("set_time_limit", &set_time_limit, "seconds"_a.none());
     module.def("end_of_interpreter", &end_of_interpreter);
     module.def("next_completed", &next_completed);
     module.def("stop_completions", &stop_completions);

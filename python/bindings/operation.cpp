@@ -113,7 +113,7 @@ bool Operation::wait(std::optional<double> timeout) {
             lock.lock();
         }
     }
-    interruption.raise();
+    interruption.raise(pcclSuccess, "");
     return done;
 }
 

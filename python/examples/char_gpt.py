@@ -19,14 +19,17 @@ from torch import nn
 from torch.nn import functional as F
 
 import pccl
-from pccl.diloco import DiLoCo, Event
+from pccl.diloco import DiLoCo, Event, SparseLoCo
 
+OUTER = {"lr": 0.5, "momentum": 0.6}
 MODES: dict[str, dict[str, Any]] = {
-    "sync": {},  # every round ends with an average that all peers wait for
-    "async": {"overlap": True},  # the average of a round arrives during the next one
-    "streaming": {"overlap": True, "fragments": 4},  # a quarter of the parameters at a time
-    "int8": {"quantize": "int8"},  # a quarter of the bytes
-    "streaming-int8": {"overlap": True, "fragments": 4, "quantize": "int8"},
+    "sync": {"outer": OUTER},  # every round ends with an average that all peers wait for
+    "async": {"outer": OUTER, "overlap": True},  # training goes on while an average is on its way, --delay steps
+    "eager": {"outer": OUTER, "overlap": True, "eager": True},  # for a whole round; one's own share is applied at once
+    "streaming": {"outer": OUTER, "overlap": True, "fragments": 4},  # a quarter of the parameters at a time
+    "int8": {"outer": OUTER, "quantize": "int8"},  # a quarter of the bytes
+    "streaming-int8": {"outer": OUTER, "overlap": True, "fragments": 4, "quantize": "int8"},
+    "sparse": {"outer": {}},  # SparseLoCo: a twelfth of the bytes of int8, with 8 peers
 }
 ALPHABET = [chr(code) for code in range(32, 127)] + ["\n"]
 CONTEXT = 64
@@ -97,26 +100,27 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, default="sync")
     parser.add_argument("--steps", type=int, default=500, help="inner steps of the run; more of them, better texts")
     parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
+    parser.add_argument("--delay", type=int, help="inner steps until an average is applied, in modes that do not wait")
+    parser.add_argument("--outer-lr", type=float, help="of the outer optimizer; sparse: half the number of peers is good")
     parser.add_argument("--peers", type=int, default=1, help="how many begin together")
     parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=16)
+    for name, size in (("width", 128), ("layers", 4), ("batch", 16)):
+        parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--threads", type=int, default=1, help="of torch; peers of one machine share its cores")
     parser.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"))
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it is there, written at the end of rounds")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-
     text = read(options.text)
     generator = torch.Generator().manual_seed(options.seed)
     model = CharGPT(options.width, options.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-
+    form = MODES[options.mode]
+    outer = form["outer"] | ({} if options.outer_lr is None else {"lr": options.outer_lr})
     comm = pccl.Communicator(options.master)  # <- DiLoCo
-    diloco = DiLoCo(  # <- DiLoCo
-        model, optimizer, comm, H=options.period, outer={"lr": 0.5, "momentum": 0.6}, min_peers=options.peers,
-        on_event=report, **MODES[options.mode],
+    diloco = (SparseLoCo if options.mode == "sparse" else DiLoCo)(  # <- DiLoCo
+        model, optimizer, comm, H=options.period, delay=options.delay, min_peers=options.peers, on_event=report,
+        **form | {"outer": outer},
     )  # fmt: skip
     if options.checkpoint and options.checkpoint.exists():
         diloco.load_state_dict(torch.load(options.checkpoint))
@@ -131,13 +135,14 @@ def main() -> None:
             diloco.step()  # <- DiLoCo, instead of optimizer.step()
             if diloco.inner_step % options.period == 0:
                 print(f"step {diloco.inner_step}: loss {loss.item():.3f}, {diloco.world} peers", flush=True)
-                if options.checkpoint:
-                    torch.save(diloco.state_dict(), options.checkpoint)
+            if diloco.inner_step % options.period == 0 and options.checkpoint:
+                torch.save(diloco.state_dict(), options.checkpoint)
+        sent = comm.stats()["all_reduce"]["sent_bytes"]
 
     name = hashlib.sha256(diloco.outer.numpy().tobytes()).hexdigest()[:16]
     with torch.no_grad():
-        held_out = draw(text, 256, torch.Generator().manual_seed(-1))
-        print(f"end: loss {model.loss(held_out).item():.3f}, model {name}, {diloco.batches} batches", flush=True)
+        at_end = model.loss(draw(text, 256, torch.Generator().manual_seed(-1))).item()
+    print(f"end: loss {at_end:.4f}, model {name}, {diloco.batches} batches, {sent} bytes", flush=True)
     print(model.write("This ", 200))
 
 

@@ -18,6 +18,7 @@ from pccl._collectives import CollectiveInfo, Gathered, Member
 from pccl._communicator import Communicator
 from pccl._enums import (
     Attribute,
+    CommunicatorState,
     DataType,
     DeviceType,
     DistributionHint,
@@ -34,6 +35,7 @@ from pccl._errors import (
     PCCLMasterConnectionError,
     PCCLPendingAsyncOpsError,
     PCCLSyncError,
+    PCCLTimeoutError,
     PCCLTooFewPeersError,
     PCCLTopologyError,
     PCCLUsageError,
@@ -59,6 +61,7 @@ __all__ = [
     "Attribute",
     "CollectiveInfo",
     "Communicator",
+    "CommunicatorState",
     "DataType",
     "DeviceType",
     "DistributionHint",
@@ -72,6 +75,7 @@ __all__ = [
     "PCCLMasterConnectionError",
     "PCCLPendingAsyncOpsError",
     "PCCLSyncError",
+    "PCCLTimeoutError",
     "PCCLTooFewPeersError",
     "PCCLTopologyError",
     "PCCLUsageError",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pccl import _native, _staging
 from pccl._enums import DataType, ReduceOp, Result
 from pccl._errors import PCCLError, PCCLUsageError, argument_error
+from pccl._limits import Timeout, limit
 from pccl._memory import Memory, memory_of, same_kind
 from pccl._operation import AsyncHandle
 from pccl._staging import is_on_gpu
@@ -194,7 +195,7 @@ class Collectives:
 
     # ---- collectives
 
-    def all_gather(self, send: Array, recv: Array | None = None, *, tag: int = 0) -> Gathered:
+    def all_gather(self, send: Array, recv: Array | None = None, *, tag: int = 0, timeout: Timeout = None) -> Gathered:
         """Gathers the arrays of all members at all members; each may have another length, and 0 too. Blocks until the
         outcome is known: it succeeds for all remaining members or fails for all, as an all-reduce does. All members
         pass the same type and ``tag``.
@@ -205,6 +206,7 @@ class Collectives:
             failure it is undefined. None: the members gather their lengths first, in one more vote, and an array of
             that size is made. Either all members give an array, or none does.
         :param tag: as for :meth:`all_reduce`; all collectives of a group share the tags.
+        :param timeout: as for the class :class:`Communicator`.
         :returns: the pieces, and whose they are.
         :raises PCCLConnectionLostError: a member was lost, and the call failed for all. Call again or skip it, the same
             way on all members. If a member leaves between the two votes, the call succeeds without it.
@@ -215,6 +217,10 @@ class Collectives:
             PCCLArgumentError.
         """
         function = "Communicator.all_gather"
+        with limit(timeout, function):
+            return self._all_gather(send, recv, tag, function)
+
+    def _all_gather(self, send: Array, recv: Array | None, tag: int, function: str) -> Gathered:
         short: Exception | None = None
         if recv is None:
             source = memory_of(send, "send", function, written=False)
@@ -244,7 +250,9 @@ class Collectives:
         call = _gathering(send, recv, tag, "Communicator.all_gather_async")
         return self._launch(call, lambda info: _pieces_of(recv, info))
 
-    def broadcast(self, send: Array | None, recv: Array, *, root: bytes | Member, tag: int = 0) -> CollectiveInfo:
+    def broadcast(
+        self, send: Array | None, recv: Array, *, root: bytes | Member, tag: int = 0, timeout: Timeout = None
+    ) -> CollectiveInfo:
         """Sends the array of one member to all. Blocks until the outcome is known, which is the same for all remaining
         members. All pass the same number of elements, type, ``root`` and ``tag``.
 
@@ -253,12 +261,14 @@ class Collectives:
             it is undefined then.
         :param root: the member that sends: one of :attr:`members`, or its peer id.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :raises PCCLConnectionLostError: a member was lost, and the call failed for all.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: an array cannot be used in place. On all members: the root is no member of the group,
             also because it has left, or the members disagree. If the root has left, take another one.
         """
-        return self._run(self._broadcasting(send, recv, root, tag, "Communicator.broadcast"))
+        with limit(timeout, "Communicator.broadcast"):
+            return self._run(self._broadcasting(send, recv, root, tag, "Communicator.broadcast"))
 
     def broadcast_async(
         self, send: Array | None, recv: Array, *, root: bytes | Member, tag: int = 0
@@ -274,7 +284,9 @@ class Collectives:
         """
         return self._launch(self._broadcasting(send, recv, root, tag, "Communicator.broadcast_async"))
 
-    def reduce_scatter(self, send: Array, recv: Array, *, op: ReduceOp, tag: int = 0) -> CollectiveInfo:
+    def reduce_scatter(
+        self, send: Array, recv: Array, *, op: ReduceOp, tag: int = 0, timeout: Timeout = None
+    ) -> CollectiveInfo:
         """Reduces an array over the group; each member receives one piece of the result. The pieces lie in the array in
         the order of indices, and together they are all of it. Blocks until the outcome is known, which is the same for
         all remaining members. All pass the same number of elements, type, ``op`` and ``tag``.
@@ -284,13 +296,15 @@ class Collectives:
             undefined; a view of the beginning of ``send`` then holds its input again.
         :param op: as for :meth:`all_reduce`; AVG divides by the number of members that took part.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :raises PCCLConnectionLostError: a member was lost, or the group has another size than :attr:`world_size` had
             at the call. Choose the pieces anew.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: an array cannot be used in place. On all members: the pieces are not all of the array
             together, or the members disagree.
         """
-        return self._run(_scattering(send, recv, op, tag, "Communicator.reduce_scatter"))
+        with limit(timeout, "Communicator.reduce_scatter"):
+            return self._run(_scattering(send, recv, op, tag, "Communicator.reduce_scatter"))
 
     def reduce_scatter_async(
         self, send: Array, recv: Array, *, op: ReduceOp, tag: int = 0
@@ -307,7 +321,14 @@ class Collectives:
         return self._launch(_scattering(send, recv, op, tag, "Communicator.reduce_scatter_async"))
 
     def reduce(
-        self, send: Array, recv: Array | None, *, op: ReduceOp, root: bytes | Member, tag: int = 0
+        self,
+        send: Array,
+        recv: Array | None,
+        *,
+        op: ReduceOp,
+        root: bytes | Member,
+        tag: int = 0,
+        timeout: Timeout = None,
     ) -> CollectiveInfo:
         """Reduces an array over the group; only one member receives the result. Blocks until the outcome is known,
         which is the same for all remaining members. All pass the same number of elements, type, ``op``, ``root`` and
@@ -319,11 +340,13 @@ class Collectives:
         :param op: as for :meth:`all_reduce`.
         :param root: as for :meth:`broadcast`.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :raises PCCLConnectionLostError: a member was lost, and the call failed for all.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: as for :meth:`broadcast`.
         """
-        return self._run(self._reducing(send, recv, op, root, tag, "Communicator.reduce"))
+        with limit(timeout, "Communicator.reduce"):
+            return self._run(self._reducing(send, recv, op, root, tag, "Communicator.reduce"))
 
     def reduce_async(
         self, send: Array, recv: Array | None, *, op: ReduceOp, root: bytes | Member, tag: int = 0
@@ -340,16 +363,18 @@ class Collectives:
         """
         return self._launch(self._reducing(send, recv, op, root, tag, "Communicator.reduce_async"))
 
-    def barrier(self, *, tag: int = 0) -> CollectiveInfo:
+    def barrier(self, *, tag: int = 0, timeout: Timeout = None) -> CollectiveInfo:
         """Blocks until all members of the group have called it with this tag.
 
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :returns: the members of the group.
         :raises PCCLConnectionLostError: a member was lost, and the call failed for all.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: on all members: another one launched another collective under this tag.
         """
-        return self._run(_meeting(tag, "Communicator.barrier"))
+        with limit(timeout, "Communicator.barrier"):
+            return self._run(_meeting(tag, "Communicator.barrier"))
 
     def barrier_async(self, *, tag: int = 0) -> AsyncHandle[CollectiveInfo]:
         """Launches a barrier and returns at once.

@@ -7,13 +7,14 @@ import time
 from collections import deque
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pccl import _lifetime, _native, _staging
 from pccl._address import parse
 from pccl._collectives import Array, _Seen
 from pccl._enums import (
     Attribute,
+    CommunicatorState,
     DeviceType,
     DistributionHint,
     QuantizationAlgorithm,
@@ -21,7 +22,15 @@ from pccl._enums import (
     Result,
     SharedStateSyncStrategy,
 )
-from pccl._errors import PCCLError, PCCLMasterConnectionError, PCCLSyncError, PCCLUsageError, argument_error
+from pccl._errors import (
+    PCCLError,
+    PCCLMasterConnectionError,
+    PCCLSyncError,
+    PCCLUsageError,
+    argument_error,
+    left_for_time,
+)
+from pccl._limits import Timeout, limit, seconds_of
 from pccl._memory import Memory
 from pccl._operation import AsyncReduceHandle
 from pccl._pieces import PieceCollectives
@@ -40,20 +49,25 @@ from pccl._values import (
     reduction_of,
 )
 
-_SETTINGS = {
-    "name",
-    "bind_address",
-    "advertise_address",
-    "port_range",
-    "tcp_congestion",
-    "invite",
-    "peer_timeout_ms",
-    "master_timeout_ms",
-    "max_scratch_bytes",
-    "max_concurrent_collective_ops",
-    "multiplex_chunk_size",
-    "num_benchmark_connections",
-}
+
+class Settings(TypedDict, total=False):
+    """Keywords of :class:`Communicator`: fields of ``pcclCommConfig_t``, which docs/settings.md describes."""
+
+    name: str | None
+    bind_address: str | None
+    advertise_address: str | None
+    port_range: str | None
+    tcp_congestion: str | None
+    invite: str | None
+    peer_timeout_ms: int | None
+    master_timeout_ms: int | None
+    max_scratch_bytes: int | None
+    max_concurrent_collective_ops: int | None
+    multiplex_chunk_size: int | None
+    num_benchmark_connections: int | None
+
+
+_SETTINGS = Settings.__annotations__.keys()
 # In these settings 0 is a value. In the C interface 0 means "not given", so they are passed as PCCL_CONFIG_NONE.
 _SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
 _CONFIG_NONE = -1
@@ -75,6 +89,12 @@ class Communicator(PieceCollectives):
     waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The
     constructor opens no connection. As a context manager, a communicator calls close() at the end.
 
+    Calls that block take ``timeout``: seconds or a timedelta; None: no limit but those of docs/settings.md. If a call
+    is not done in time, this peer leaves the run, as with :meth:`abort`, and the call raises PCCLTimeoutError. The
+    operation then ends for the other members too: a collective fails or is committed for all of them, and a vote goes
+    on without this peer. The limit is kept to within a tenth of a second, plus the time that abort() takes. For a limit
+    that leaves the run as it is, launch the collective (``..._async``) and give the limit to its handle.
+
     :param address: address of the master: ``"ip:port"``, ``"host:port"`` or ``"[ipv6]:port"``. With an invitation it is
         not used and may be None: the invitation contains it.
     :param peer_group: any number; only peers with the same number reduce and synchronize with each other.
@@ -91,7 +111,11 @@ class Communicator(PieceCollectives):
     """
 
     def __init__(
-        self, address: str | None = None, peer_group: int = 0, p2p_connection_pool_size: int = 0, **settings: Any
+        self,
+        address: str | None = None,
+        peer_group: int = 0,
+        p2p_connection_pool_size: int = 0,
+        **settings: Unpack[Settings],
     ) -> None:
         unknown = settings.keys() - _SETTINGS
         if unknown:
@@ -122,7 +146,7 @@ class Communicator(PieceCollectives):
         _lifetime.communicators.add(self)
 
     @classmethod
-    def from_env(cls, **settings: Any) -> Communicator:
+    def from_env(cls, **settings: Unpack[Settings]) -> Communicator:
         """Makes a communicator from PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (default 0) and
         PCCL_P2P_CONNECTION_POOL_SIZE (default 0). It is not connected yet.
 
@@ -145,27 +169,36 @@ class Communicator(PieceCollectives):
 
     # ---- membership
 
-    def connect(self, n_attempts: int = 5) -> None:
+    def connect(self, n_attempts: int = 5, *, timeout: Timeout = None) -> None:
         """Joins the run. Blocks until the members admit this peer in their next update_topology(); the first peer of a
         run is admitted at once. connect() returns when the members return from that update_topology(). So in its first
         turn this peer goes on with the call after it. May be called again after this peer was removed or the master was
         lost.
 
         :param n_attempts: how often to try, 1 s apart, if the master does not answer or refuses this peer.
+        :param timeout: as for the class; for all attempts together.
+        :raises PCCLTimeoutError: not admitted in time.
         :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
         :raises PCCLUsageError: connected already, or closed.
         """
         self._seen.info = None
         if n_attempts < 1:
             raise argument_error("Communicator.connect", f"n_attempts is {n_attempts}; use 1 or more")
-        for attempt in range(n_attempts):
-            if attempt:
-                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-            try:
-                self._connect_once()
-                return
-            except PCCLMasterConnectionError as error:
-                failure = error
+        seconds = seconds_of(timeout, "Communicator.connect")
+        end = None if seconds is None else time.monotonic() + seconds
+        with limit(seconds, "Communicator.connect"):
+            for attempt in range(n_attempts):
+                if attempt:
+                    # The last attempt before the time limit may find the master.
+                    rest = _SECONDS_BETWEEN_ATTEMPTS if end is None else end - time.monotonic()
+                    time.sleep(min(_SECONDS_BETWEEN_ATTEMPTS, max(0.0, rest)))
+                try:
+                    self._connect_once()
+                    return
+                except PCCLMasterConnectionError as error:
+                    failure = error
+                if end is not None and time.monotonic() >= end:
+                    raise left_for_time(failure.result, "pcclConnect") from failure
         attempts = "1 attempt" if n_attempts == 1 else f"{n_attempts} attempts"
         raise PCCLMasterConnectionError(
             failure.result,
@@ -204,6 +237,16 @@ class Communicator(PieceCollectives):
         return self._live().attribute(attribute)
 
     @property
+    def state(self) -> CommunicatorState:
+        """Whether this peer is in the run, as far as this peer knows. Waits for no other peer."""
+        if self._closed:
+            return CommunicatorState.CLOSED
+        if self._comm is None or not self._was_connected:
+            return CommunicatorState.NEW
+        membership = self.stats()["membership"]
+        return CommunicatorState.MEMBER if membership["connects"] > membership["losses"] else CommunicatorState.LOST
+
+    @property
     def world_size(self) -> int:
         """Members of this peer's group, as of the last call that returned. 1 if this peer is out of the run, or has not
         joined one. Never blocks."""
@@ -221,34 +264,43 @@ class Communicator(PieceCollectives):
         # Reading attributes of a communicator that was never connected is an error, which would be logged.
         return self.get_attribute(attribute) if self._was_connected and not self._closed else 1
 
-    def update_topology(self) -> None:
+    def update_topology(self, *, timeout: Timeout = None) -> None:
         """Admits the peers that wait, and builds the rings. Blocks until all members of all groups have called it. If
         this peer is alone in the run, it returns at once. A newcomer need not call it in its first turn.
 
+        :param timeout: as for the class.
         :raises PCCLTopologyError: this peer was removed, or the master is gone: connect() again.
+        :raises PCCLTimeoutError: not done in time; this peer has left the run.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
-        self._live().update_topology()
+        with limit(timeout, "Communicator.update_topology"):
+            self._live().update_topology()
 
-    def are_peers_pending(self) -> bool:
+    def are_peers_pending(self, *, timeout: Timeout = None) -> bool:
         """Returns whether update_topology() would admit a peer. Blocks until all members of all groups have called it.
         All members get the same answer. Changes nothing. May be called while reductions run.
 
+        :param timeout: as for the class.
+        :raises PCCLTimeoutError: not done in time; this peer has left the run.
         :raises PCCLUsageError: not connected, removed from the run, or the master is gone.
         """
-        return self._live().are_peers_pending()
+        with limit(timeout, "Communicator.are_peers_pending"):
+            return self._live().are_peers_pending()
 
-    def optimize_topology(self) -> None:
+    def optimize_topology(self, *, timeout: Timeout = None) -> None:
         """Measures bandwidths between members that are unknown or more than an hour old, and installs the fastest ring
         found for each group. By the measurements, a ring never gets slower. Blocks until all members of all groups have
         called it, and then about 20 s at most for the measurements. The method is that of arXiv 2505.14065: a
         travelling salesman's tour over measured bandwidths.
 
+        :param timeout: as for the class.
+        :raises PCCLTimeoutError: not done in time; this peer has left the run.
         :raises PCCLTopologyError: this peer was removed, the master is gone, or all other members were lost.
         :raises PCCLUsageError: not connected, or alone in the run.
         :raises PCCLPendingAsyncOpsError: a launched reduction was not awaited through its handle.
         """
-        self._live().optimize_topology()
+        with limit(timeout, "Communicator.optimize_topology"):
+            self._live().optimize_topology()
 
     # ---- shared state
 
@@ -256,6 +308,8 @@ class Communicator(PieceCollectives):
         self,
         shared_state: SharedState,
         strategy: SharedStateSyncStrategy = SharedStateSyncStrategy.ENFORCE_POPULAR,
+        *,
+        timeout: Timeout = None,
     ) -> SharedStateSyncInfo:
         """Makes the members of the group hold the same bytes under the same revision. Blocks until all members of the
         group have called it and have received the content that they lacked. If this peer is alone in the group, it
@@ -269,7 +323,9 @@ class Communicator(PieceCollectives):
             becomes that of the group.
         :param strategy: ENFORCE_POPULAR on all members; or SEND_ONLY on those that have the content and RECEIVE_ONLY on
             the others.
+        :param timeout: as for the class.
         :returns: bytes of content that this call sent and received.
+        :raises PCCLTimeoutError: not done in time; this peer has left the run.
         :raises PCCLSyncError: the synchronization failed for the group. Or this peer is out of the run, or was removed:
             its revision is more than one above the last agreed one, or its names or types differ from those of the
             others. The text names the reason.
@@ -306,7 +362,8 @@ class Communicator(PieceCollectives):
             for info in shared_state.tensor_infos
         ]
         try:
-            revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
+            with limit(timeout, "Communicator.sync_shared_state"):
+                revision, tx_bytes, rx_bytes = comm.synchronize(revision, entries, strategy)
         except PCCLUsageError as error:
             if error.result == Result.INVALID_USAGE:
                 raise PCCLSyncError(error.result, error.func_name, error.cause) from None
@@ -328,6 +385,7 @@ class Communicator(PieceCollectives):
         tag: int = 0,
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
+        timeout: Timeout = None,
     ) -> ReduceInfo:
         """Reduces an array over the group, by a ring all-reduce as in arXiv 2505.14065. Blocks until the outcome is
         known. It succeeds for all remaining members or fails for all of them, and all get the same bytes. All members
@@ -346,10 +404,12 @@ class Communicator(PieceCollectives):
         :param operand_descriptor: optional. Its type must be that of the arrays; quantization uses its hint.
         :param quantization_options: how to send float32 or float64 as small integers, with a rounding error at each hop
             of at most half a step (see :class:`QuantizationOptions`). None: the elements are sent unchanged.
+        :param timeout: as for the class.
         :returns: number of members that took part, bytes sent and received.
         :raises PCCLConnectionLostError: a member was lost, and the reduction failed for all. Call again or skip it, the
             same way on all members.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
+        :raises PCCLTimeoutError: not done in time; this peer has left the run.
         :raises PCCLArgumentError: an array cannot be used in place, or the members disagree.
         """
         source, target = reduce_memory(send, recv, "Communicator.all_reduce")
@@ -358,10 +418,12 @@ class Communicator(PieceCollectives):
         )
         comm = self._live()
         if not is_on_gpu(source.device_type):
-            return ReduceInfo(*comm.all_reduce(source.pointer, target.pointer, reduction))
+            with limit(timeout, "Communicator.all_reduce"):
+                return ReduceInfo(*comm.all_reduce(source.pointer, target.pointer, reduction))
         host = _staging.Fetch(send).wait()
         result = _staging.room_for_result(host)
-        info = ReduceInfo(*comm.all_reduce(host.data_ptr(), result.data_ptr(), reduction))
+        with limit(timeout, "Communicator.all_reduce"):
+            info = ReduceInfo(*comm.all_reduce(host.data_ptr(), result.data_ptr(), reduction))
         _staging.store(result, recv)
         return info
 
@@ -433,7 +495,7 @@ class Communicator(PieceCollectives):
                 self._in_flight_order.append(key)
 
     def all_reduce_multiple_with_retry(
-        self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4
+        self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4, timeout: Timeout = None
     ) -> ReduceInfo:
         """Reduces many arrays, each under its own tag. Blocks until all are reduced. If a reduction fails because a
         peer was lost, the call retries it with the remaining members. All members of the group pass the same tags, in
@@ -441,6 +503,7 @@ class Communicator(PieceCollectives):
 
         :param descriptors: one for each array, with different tags. Their memory is used until the call returns.
         :param max_in_flight: how many reductions run at a time, 1 or more; members may use different numbers.
+        :param timeout: as for the class.
         :returns: number of members that took part in the reduction that ended last, and bytes of all attempts.
         :raises PCCLTooFewPeersError: the other members are gone. An array that is reduced in place then holds either
             its result or its input, and it is not known which: keep a copy of inputs that are needed again. Arrays on
@@ -464,7 +527,8 @@ class Communicator(PieceCollectives):
             if id(one) in fetched:
                 pointers = (fetched[id(one)][0].wait().data_ptr(),) * 2
             reductions.append((*pointers, reduction_of(one.reduce_descriptor)))
-        info = ReduceInfo(*comm.all_reduce_multiple_with_retry(reductions, max_in_flight))
+        with limit(timeout, function):
+            info = ReduceInfo(*comm.all_reduce_multiple_with_retry(reductions, max_in_flight))
         for fetch, recv in fetched.values():
             _staging.store(fetch.host, recv)
         return info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +26,19 @@ class Result(IntEnum):
     PENDING_ASYNC_OPS = 10
     UPDATE_TOPOLOGY_FAILED = 11
     TOPOLOGY_OPTIMIZATION_FAILED = 12
+
+
+class CommunicatorState(StrEnum):
+    """What :attr:`Communicator.state` tells."""
+
+    NEW = "new"
+    """connect() has not succeeded yet."""
+    MEMBER = "member"
+    """In the run."""
+    LOST = "lost"
+    """Removed from the run, or it has left, or the master is gone: connect() joins again."""
+    CLOSED = "closed"
+    """close() was called."""
 
 
 class ReduceOp(IntEnum):

@@ -90,6 +90,12 @@ class PCCLTopologyError(PCCLError):
     """This peer was removed from the run, or the master is gone: connect() joins again."""
 
 
+class PCCLTimeoutError(PCCLError, TimeoutError):
+    """A time limit that the program gave is over. After a call that blocks, this peer has left the run, so that the
+    operation ends for the others too: arrays hold their inputs, and connect() joins again. After a method of a handle,
+    the operation goes on, and the method may be called again."""
+
+
 class PCCLInternalError(PCCLError):
     """Out of memory, descriptors or threads, or a defect of the library."""
 
@@ -117,3 +123,13 @@ def error_for(code: Result | int, func_name: str, cause: str = "") -> PCCLError:
 
 def argument_error(func_name: str, cause: str) -> PCCLArgumentError:
     return PCCLArgumentError(Result.INVALID_ARGUMENT, func_name, cause)
+
+
+def left_for_time(code: Result | int, func_name: str) -> PCCLTimeoutError:
+    """For a call that was ended because its time limit was over."""
+    return PCCLTimeoutError(
+        code,
+        func_name,
+        "the time limit of this call is over, and this peer has left the run: connect() joins again. Another member "
+        "did not make the call in time, or the limit is too short",
+    )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pccl import _native
 from pccl._enums import Result
-from pccl._errors import PCCLError, error_for
+from pccl._errors import PCCLError, PCCLTimeoutError, error_for
+from pccl._limits import Timeout, seconds_of
 from pccl._values import ReduceInfo
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class AsyncHandle(Generic[Info]):
         if land is not None:
             _notifier.add(self, _land_done)
 
-    def wait(self, timeout: float | None = None) -> tuple[bool, int, Info]:
+    def wait(self, timeout: Timeout = None) -> tuple[bool, int, Info]:
         """Blocks until the collective is done. Does not raise if it failed. May be called again.
 
-        :param timeout: seconds; None: no limit.
+        :param timeout: seconds or a timedelta; None: no limit.
         :returns: (is_success, status, info). status is the number of a :class:`Result`; info has zeros after a
             failure, and no members or pieces.
-        :raises TimeoutError: not done in time. The collective goes on, and wait() may be called again.
+        :raises PCCLTimeoutError: not done in time. The collective goes on, and wait() may be called again. To end it
+            for all members, call Communicator.abort().
         """
         status, info, _ = self._wait(timeout)
         return status == Result.SUCCESS, status, info
@@ -65,24 +67,24 @@ class AsyncHandle(Generic[Info]):
             return self._land is None and self._operation.done()
         return True
 
-    def result(self, timeout: float | None = None) -> Info:
+    def result(self, timeout: Timeout = None) -> Info:
         """Blocks until the collective is done, and returns its info.
 
-        :param timeout: seconds; None: no limit.
+        :param timeout: seconds or a timedelta; None: no limit.
         :raises PCCLError: it failed; the same kinds as for the call that blocks.
-        :raises TimeoutError: not done in time.
+        :raises PCCLTimeoutError: not done in time; as for :meth:`wait`.
         """
         status, info, cause = self._wait(timeout)
         if status != Result.SUCCESS:
             raise error_for(status, self._function, cause)
         return info
 
-    def exception(self, timeout: float | None = None) -> PCCLError | None:
+    def exception(self, timeout: Timeout = None) -> PCCLError | None:
         """Blocks until the collective is done.
 
-        :param timeout: seconds; None: no limit.
+        :param timeout: seconds or a timedelta; None: no limit.
         :returns: its failure, or None.
-        :raises TimeoutError: not done in time.
+        :raises PCCLTimeoutError: not done in time; as for :meth:`wait`.
         """
         status, _, cause = self._wait(timeout)
         return None if status == Result.SUCCESS else error_for(status, self._function, cause)
@@ -115,10 +117,16 @@ class AsyncHandle(Generic[Info]):
         yield from future
         return self.result()
 
-    def _wait(self, timeout: float | None) -> tuple[int, Info, str]:
+    def _wait(self, timeout: Timeout) -> tuple[int, Info, str]:
         if self._outcome is None:
-            if not self._operation.wait(timeout):
-                raise TimeoutError(f"the collective is not done after {timeout} s")
+            seconds = seconds_of(timeout, self._function)
+            if not self._operation.wait(seconds):
+                raise PCCLTimeoutError(
+                    Result.PENDING_ASYNC_OPS,
+                    self._function,
+                    f"the collective is not done after {seconds:g} s; it goes on. Wait again, or end it for all "
+                    "members with abort()",
+                )
             status, world, tx_bytes, rx_bytes, cause = self._operation.outcome()
             if self._land is not None:
                 self._land_once(status)

@@ -1,59 +1,69 @@
-"""A reduction that is launched again when a peer is lost."""
+"""A collective that is launched again when a peer is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pccl._collectives import Array
 from pccl._communicator import Communicator
 from pccl._enums import Attribute, Result
 from pccl._errors import PCCLError, PCCLTooFewPeersError
-from pccl._operation import AsyncReduceHandle
+from pccl._operation import AsyncHandle
+from pccl._values import ReduceInfo
 
 # Failures in a row, for all members alike, before that is an error. Each failure costs the group a member, a broken
 # connection, or a wait for memory, so this many are no accident.
 RETRIES_MAX = 1000
 
 
-class RepeatedReduction:
-    """Launches a reduction at once. A reduction fails for all members or for none, and after a failure the arrays hold
-    their inputs, so all remaining members launch the same one again. Not thread-safe.
+Info = TypeVar("Info")
 
+
+class Repeated(Generic[Info]):
+    """Launches a collective at once. A collective fails for all members or for none, and after a failure its inputs are
+    as before, so all remaining members launch the same one again. Not thread-safe.
+
+    :param launch: launches it; called again after a failure.
+    :param function: named in errors.
     :param on_retry: called in :meth:`finish` for each failure.
-    :param options: as for :meth:`Communicator.all_reduce_async`.
     """
 
     def __init__(
-        self, comm: Communicator, send: Array, recv: Array, on_retry: Callable[[], None] | None = None, **options: Any
+        self,
+        comm: Communicator,
+        launch: Callable[[], AsyncHandle[Info]],
+        function: str,
+        on_retry: Callable[[], None] | None = None,
     ) -> None:
         self._comm = comm
-        self._arrays = send, recv
-        self._options = options
+        self._launch_one = launch
+        self._function = function
         self._on_retry = on_retry
-        self._handle: AsyncReduceHandle | None = None
+        self._handle: AsyncHandle[Info] | None = None
         self._launch()
 
-    def finish(self) -> int | None:
-        """Blocks. Returns the number of members that took part, or None if no other member is left. Raises PCCLError if
-        a retry does not help."""
+    def finish(self) -> Info | None:
+        """Blocks. Returns what the collective returned, or None if no other member is left. Raises PCCLError if a retry
+        does not help."""
         for _ in range(RETRIES_MAX):
             if self._handle is None:
                 return None
             handle, self._handle = self._handle, None
             succeeded, status, info = handle.wait()
             if succeeded:
-                return info.local_world_size
+                return info
             if status not in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
                 handle.result()  # raises
             if self._on_retry is not None:
                 self._on_retry()
             self._launch()
         self.forget()
-        raise PCCLError(status, "all_reduce", f"the same reduction failed {RETRIES_MAX} times in a row")
+        raise PCCLError(status, self._function, f"the same operation failed {RETRIES_MAX} times in a row")
 
     def forget(self) -> None:
-        """Awaits what was launched and not finished. A launched reduction that nobody awaits prevents the next vote."""
+        """Awaits what was launched and not finished. A launched collective that nobody awaits prevents the next
+        vote."""
         if self._handle is not None:
             self._handle.wait()
 
@@ -61,6 +71,29 @@ class RepeatedReduction:
         if self._comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) < 2:  # raises if it is closed
             return
         try:
-            self._handle = self._comm.all_reduce_async(*self._arrays, **self._options)
+            self._handle = self._launch_one()
         except PCCLTooFewPeersError:
             pass
+
+
+class RepeatedReduction:
+    """An all-reduce as :class:`Repeated`. If it is in place, the array holds its input again after each failure.
+
+    :param options: as for :meth:`Communicator.all_reduce_async`.
+    """
+
+    def __init__(
+        self, comm: Communicator, send: Array, recv: Array, on_retry: Callable[[], None] | None = None, **options: Any
+    ) -> None:
+        self._repeated: Repeated[ReduceInfo] = Repeated(
+            comm, lambda: comm.all_reduce_async(send, recv, **options), "all_reduce", on_retry
+        )
+
+    def finish(self) -> int | None:
+        """As :meth:`Repeated.finish`; returns the number of members that took part."""
+        info = self._repeated.finish()
+        return None if info is None else info.local_world_size
+
+    def forget(self) -> None:
+        """As :meth:`Repeated.forget`."""
+        self._repeated.forget()

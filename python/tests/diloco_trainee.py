@@ -8,7 +8,7 @@ from typing import Any
 import pccl
 import torch
 from conftest import run_threads
-from pccl.diloco import DiLoCo, Event
+from pccl.diloco import DiLoCo, Event, TopK
 
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"H": 4},
@@ -16,10 +16,13 @@ MODES: dict[str, dict[str, Any]] = {
     "one_step_behind": {"H": 4, "overlap": True},
     "streaming": {"H": 6, "fragments": 3, "overlap": True, "delay": 1},
     "streaming_full": {"H": 6, "fragments": 3, "overlap": True},
+    "eager": {"H": 4, "overlap": True, "eager": True},
     "sync_int8": {"H": 4, "quantize": "int8"},
     "one_step_behind_int8": {"H": 4, "overlap": True, "quantize": "int8"},
     "streaming_int8": {"H": 6, "fragments": 3, "overlap": True, "quantize": "int8"},
     "sync_ring": {"H": 4, "quantize": pccl.QuantizationOptions()},
+    "sync_top_k": {"H": 4, "quantize": TopK(k=16, chunk=64)},
+    "streaming_top_k": {"H": 6, "fragments": 3, "overlap": True, "quantize": TopK(k=16, chunk=64)},
 }
 
 

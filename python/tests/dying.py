@@ -29,26 +29,33 @@ def slow_down(bytes_per_second: int) -> None:
 
 
 class Dying(pccl.Communicator):
-    """Kills the process while a launched reduction of more than 40,000 elements runs."""
+    """Kills the process while a launched reduction, or an all-gather, of more than 160,000 bytes runs."""
 
     def __init__(self, address: str, **settings: Any) -> None:
         # Each connection sends a segment of up to 64 KiB before the limit applies. So use one, and send more than that.
         super().__init__(address, p2p_connection_pool_size=1, **settings)
-        self._launched: list[pccl.AsyncReduceHandle] = []
+        self._launched: list[pccl.AsyncHandle[Any]] = []
 
     def dies_in(self, array: Any) -> bool:
-        return bool(array.numel() > 40_000)
+        return bool(array.nbytes > 160_000)
 
     def all_reduce_async(self, send: Any, recv: Any, **more: Any) -> pccl.AsyncReduceHandle:
+        handle: pccl.AsyncReduceHandle = self._launch_or_die(super().all_reduce_async, send, recv, more)
+        return handle
+
+    def all_gather_async(self, send: Any, recv: Any, **more: Any) -> pccl.AsyncHandle[pccl.Gathered]:
+        return self._launch_or_die(super().all_gather_async, send, recv, more)
+
+    def _launch_or_die(self, launch: Any, send: Any, recv: Any, more: dict[str, Any]) -> Any:
         if not self.dies_in(send):
-            self._launched.append(super().all_reduce_async(send, recv, **more))
+            self._launched.append(launch(send, recv, **more))
             return self._launched[-1]
         for earlier in self._launched:  # stats() below could not tell it from this one
             earlier.wait()
-        # The others cannot finish without this peer's bytes, 160 kB and more. Sending them takes many seconds, so this
-        # thread sees the running reduction in time, however late it gets to run.
+        # The others cannot finish without this peer's bytes. Sending them takes many seconds, so this thread sees the
+        # running operation in time, however late it gets to run.
         slow_down(10_000)
-        handle = super().all_reduce_async(send, recv, **more)
+        handle = launch(send, recv, **more)
         while True:
             if self.stats()["all_reduce"]["running"] or handle.done():
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -13,16 +13,21 @@ import pytest
 pytest.importorskip("torch")
 
 from diloco_run import Run  # noqa: E402
+from pccl.diloco import TopK  # noqa: E402
 
 ROUNDS = 30
 OUTER = {"lr": 0.5, "momentum": 0.6, "nesterov": True}
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"H": 6, "outer": OUTER},
-    "one_step_behind": {"H": 6, "outer": OUTER, "overlap": True},
+    "one_step_behind": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6},
     "streaming": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "delay": 1},
     "sync_int8": {"H": 6, "outer": OUTER, "quantize": "int8"},
-    "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "quantize": "int8"},
+    "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6, "quantize": "int8"},
     "streaming_int8": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": "int8"},
+    "eager": {"H": 6, "outer": OUTER, "overlap": True, "eager": True},
+    # Pieces of about 165 kB, so that a peer can die while one is on its way.
+    "sync_top_k": {"H": 6, "outer": OUTER, "quantize": TopK(k=512, chunk=1024)},
+    "streaming_top_k": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": TopK(k=512, chunk=1024)},
 }
 
 
@@ -39,7 +44,7 @@ def calm_loss(folder: Path, mode: str) -> float:
         return loss
 
 
-@pytest.mark.parametrize("mode", modes("one_step_behind_int8", "streaming"))
+@pytest.mark.parametrize("mode", modes("one_step_behind_int8", "streaming", "sync_top_k"))
 def test_churn(tmp_path: Path, mode: str) -> None:
     with Run(tmp_path / "churn", ROUNDS, MODES[mode]) as run:
         run.start_first(3)

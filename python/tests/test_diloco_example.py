@@ -14,8 +14,8 @@ from conftest import PATIENCE_S
 
 pytest.importorskip("torch")
 
-DAILY = ("async", "streaming-int8")
-MODES = ("sync", "async", "streaming", "int8", "streaming-int8")
+DAILY = ("async", "streaming-int8", "sparse")
+MODES = ("sync", "async", "eager", "streaming", "int8", "streaming-int8", "sparse")
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def many_small(channel: Channel, master: str, index: int, with_model: bool) -> A
 
 
 @pytest.mark.parametrize("with_model", [True, False])
-def test_small_gradients_are_reduced_together(start: Start, master: str, with_model: bool) -> None:
+def test_gradients_of_a_type_are_reduced_together(start: Start, master: str, with_model: bool) -> None:
     results = [peer.result() for peer in [start(many_small, master, index, with_model) for index in range(2)]]
     (ours, our_tags), (theirs, their_tags) = results
     # One reduction for each type, in each of three steps, instead of one for each of 82 gradients.
@@ -343,20 +343,51 @@ def test_small_gradients_are_reduced_together(start: Start, master: str, with_mo
             assert a.any()
 
 
-def test_groups_of_small_gradients() -> None:
-    from pccl.torch._ddp import _BETWEEN_BYTES, _PARCEL_BYTES, _SMALL_BYTES, _parcels_of
+def test_buckets_follow_from_the_parameters_alone() -> None:
+    from pccl.torch._ddp import _PARCEL_BYTES_MAX, _PARCEL_BYTES_MIN, _parcels_of
 
-    def sizes(*elements: int, dtype: Any = torch.float32, together: bool = True) -> list[list[int]]:
-        parameters = [torch.empty(count, dtype=dtype, device="meta") for count in elements]
-        parcels = _parcels_of(parameters, together)
+    def sizes(*elements: int, dtypes: tuple[Any, ...] = (torch.float32,)) -> list[list[int]]:
+        parameters = [
+            torch.empty(count, dtype=dtypes[place % len(dtypes)], device="meta")
+            for place, count in enumerate(elements)
+        ]
+        parcels = _parcels_of(parameters, 1)
         assert len({parcel.tag for parcel in parcels}) == len(parcels)
         return [[one.numel() for one in parcel.parameters] for parcel in parcels]
 
-    small, large = _SMALL_BYTES // 4 - 1, _SMALL_BYTES // 4
-    assert sizes(1, 2, 3) == [[1, 2, 3]] and sizes(1, 2, together=False) == [[1], [2]]
-    assert sizes(1, large, 2) == [[1, 2], [large]]
-    many = _PARCEL_BYTES // 4 // small + 1
-    assert [len(one) for one in sizes(*[small] * many)] == [many - 1, 1]
-    # A group does not wait for gradients that come much later in the backward pass.
-    between = [large] * (_BETWEEN_BYTES // _SMALL_BYTES)
-    assert sizes(1, *between, 2)[0] == [1, 2] and sizes(1, *between, large, 2)[0] == [1]
+    least, most = _PARCEL_BYTES_MIN // 4, _PARCEL_BYTES_MAX // 4
+    assert sizes(1, 2, 3) == [[1, 2, 3]]
+    assert sizes(1, least, 2, least - 2, 5) == [[1, least], [2, least - 2], [5]]
+    # Only a single gradient is larger than a bucket may be.
+    assert sizes(1, most - 1, 2) == [[1, most - 1], [2]] and sizes(1, most, 2) == [[1], [most], [2]]
+    assert sizes(3 * most, 1) == [[3 * most], [1]]
+    # A bucket holds one type, and does not wait for gradients that come much later in the backward pass.
+    both = (torch.float32, torch.float64)
+    assert sizes(1, 2, 3, 4, dtypes=both) == [[1, 3], [2, 4]]
+    assert sizes(1, least, 3, least, 5, dtypes=both) == [[1, 3, 5], [least], [least]]
+    assert sizes(1, *[least] * 5, 7, dtypes=(torch.float32, *[torch.float64] * 5))[0] == [1]
+    names = [torch.empty(1000) for _ in range(1000)]
+    assert len(_parcels_of(names, 512)) == 1
+
+
+def test_gradients_that_lie_in_order_are_reduced_where_they_are() -> None:
+    from pccl.torch._ddp import _parcels_of
+
+    parameters = [torch.empty(count) for count in (512, 3, 5)]
+    for align, is_copied in ((1, False), (512, True)):
+        bucket = torch.arange(520.0)
+        gradients = bucket.split([512, 3, 5])
+        (parcel,) = _parcels_of(parameters, align)
+        parcel.gradients = {id(one): gradient for one, gradient in zip(parameters, gradients, strict=True)}
+        packed = parcel.pack()
+        assert (packed.data_ptr() != bucket.data_ptr()) == is_copied
+        packed.mul_(2)
+        parcel.unpack()
+        assert torch.equal(bucket, 2 * torch.arange(520.0))
+    # Quantized, each begins a block of its own.
+    assert packed.numel() == 1024 + 5 and torch.equal(packed[512:515], bucket[512:515])
+    # DDP has its buckets in another order.
+    (parcel,) = _parcels_of(parameters, 1)
+    order = torch.arange(520.0).split([5, 3, 512])[::-1]
+    parcel.gradients = {id(one): gradient for one, gradient in zip(parameters, order, strict=True)}
+    assert torch.equal(parcel.pack(), torch.cat(list(order)))

@@ -24,6 +24,25 @@ NOT_APPLICABLE = {
     "test_sparse_all_reduce_sum": "the library has no sparse tensors",
 }
 
+# Tests of groups of some of the ranks, by the number of ranks that they need. All pass.
+OPERATIONS = ("sum", "product", "min", "max")
+GROUPS = {
+    4: ("test_new_subgroups_with_group_param", "test_gather_object", "test_gather_object_subgroup"),
+    8: (
+        "test_destroy_group",
+        "test_get_rank_size_group",
+        "test_barrier_group",
+        "test_barrier_timeout_group",
+        "test_broadcast_group",
+        "test_scatter_group",
+        "test_gather_group",
+        "test_all_gather_group",
+        "test_all_gather_coalesced_group",
+        "test_all_gather_object_subgroup",
+        *(f"test_{kind}_group_{op}" for kind in ("reduce", "all_reduce", "all_reduce_coalesced") for op in OPERATIONS),
+    ),
+}
+
 
 def reason(name: str) -> str | None:
     for pattern, why in NOT_APPLICABLE.items():
@@ -32,10 +51,11 @@ def reason(name: str) -> str | None:
     return None
 
 
-def outcomes(master: str, *names: str) -> dict[str, tuple[str, str]]:
+def outcomes(master: str, *names: str, ranks: int = 2) -> dict[str, tuple[str, str]]:
     """Runs these tests, or all. By name: "ok", "skipped" or "failed", and the reason."""
     program = Path(__file__).with_name("torch_own.py")
-    done = subprocess.run([sys.executable, program, master, *names], capture_output=True, text=True, timeout=3600)
+    command = [sys.executable, program, master, "--ranks", str(ranks), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["test_')]
     assert lines, done.stderr[-3000:]
     return {name: (outcome, text) for name, outcome, text in lines}
@@ -46,6 +66,17 @@ def test_some_of_torchs_own_tests(master: str) -> None:
     found = outcomes(master, *names)
     assert [found[name][0] for name in names] == ["ok", "failed"]
     assert "needs messages between two ranks" in found["test_send_recv"][1]
+
+
+def test_one_of_torchs_own_tests_of_groups(master: str) -> None:
+    assert outcomes(master, "test_gather_object_subgroup", ranks=4) == {"test_gather_object_subgroup": ("ok", "")}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ranks", GROUPS)
+def test_torchs_own_tests_of_groups(master: str, ranks: int) -> None:
+    found = outcomes(master, *GROUPS[ranks], ranks=ranks)
+    assert {name: outcome for name, (outcome, _) in found.items()} == dict.fromkeys(GROUPS[ranks], "ok"), found
 
 
 @pytest.mark.nightly

@@ -674,15 +674,3 @@ def use_what_is_not_there(rank: int) -> None:
 
 def test_what_cannot_be_done_says_what_to_use(run_ranks: Run) -> None:
     run_ranks(2, use_what_is_not_there)
-
-
-def make_a_subgroup(rank: int) -> None:
-    if rank == 2:
-        dist.new_group([0, 1])
-        return
-    with pytest.raises(NotImplementedError, match=r"a group of 2 of the ranks.*backend='gloo'"):
-        dist.new_group([0, 1])
-
-
-def test_a_group_of_some_ranks_needs_another_backend(run_ranks: Run) -> None:
-    run_ranks(3, make_a_subgroup)

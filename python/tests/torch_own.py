@@ -1,11 +1,11 @@
 """Runs torch's own tests of torch.distributed with the backend of this package, one after the other.
 
-    torch_own.py ADDRESS [NAME...]     # with a master at ADDRESS; without names: all
-    torch_own.py gloo [NAME...]        # for comparison: with gloo
+    torch_own.py ADDRESS [--ranks N] [NAME...]     # with a master at ADDRESS; without names: all
+    torch_own.py gloo [--ranks N] [NAME...]        # for comparison: with gloo
 
 Prints a line of JSON for each test: name, "ok", "skipped" or "failed", and torch's reason or the error. The tests are
-those of the installed torch (torch.testing._internal.distributed), with two ranks. They choose what to do by the name
-of the backend, so they see "gloo", and only the process group is made with "pccl".
+those of the installed torch (torch.testing._internal.distributed), with two ranks or N. They choose what to do by the
+name of the backend, so they see "gloo", and only the process group is made with "pccl".
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 
 os.environ |= {
     "BACKEND": "gloo",
-    "WORLD_SIZE": "2",
+    # Torch's decorators read it when the tests are imported.
+    "WORLD_SIZE": sys.argv[3] if sys.argv[2:3] == ["--ranks"] else "2",
     "TEMP_DIR": os.environ.get("TEMP_DIR") or tempfile.mkdtemp(),
     "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "100",
     "PCCL_PORT_RANGE": "0",
@@ -57,6 +58,8 @@ def run(name: str) -> tuple[str, str]:
 
 def main() -> None:
     address, *chosen = sys.argv[1:]
+    if chosen[:1] == ["--ranks"]:
+        chosen = chosen[2:]
     torch.set_num_threads(1)
     if address != "gloo":
         os.environ["PCCL_MASTER_ADDRESS"] = address

@@ -1,7 +1,8 @@
 """How a pseudo-gradient is sent: as float32, through the library's quantized ring, or as small whole numbers.
+``_top_k`` has the form that sends only the largest elements.
 
 An encoding owns the buffers of one fragment (one is in flight at a time) and describes its exchange as a generator of
-reductions. It does not handle lost peers: the code that drives the generator repeats a reduction that failed.
+collectives. It does not handle lost peers: the code that drives the generator repeats a collective that failed.
 
 The sender's weight is sent with its data. So the sum is divided by the weights of exactly those peers that are in it,
 whichever peers were lost meanwhile. A newcomer that has trained nothing yet sends zeros with weight 0. The outer
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 import torch
@@ -60,8 +61,18 @@ class Reduction:
     options: pccl.QuantizationOptions | None = None
 
 
-# Yields reductions, receives the number of members of each, returns the sum of the weights.
-Exchange = Generator[Reduction, int, int]
+@dataclass(frozen=True)
+class Gathering:
+    """One all-gather of an exchange: bytes of different length at each member, ``bytes_max`` at most."""
+
+    stage: int
+    send: Tensor
+    bytes_max: int
+
+
+# Yields reductions, and receives the number of members of each. Yields gatherings, and receives the bytes of all
+# members by index, which are valid until the next one. Returns the sum of the weights.
+Exchange = Generator[Reduction | Gathering, Any, int]
 
 
 class Encoding(Protocol):
@@ -286,18 +297,3 @@ def _decode(codes: Codebook, scale: Floats, total: Floats) -> None:
                 numpy.multiply(out, scale[begin // BLOCK : stop // BLOCK, None], out=out)
 
     over_ranges(pass_over, codes.size, BLOCK)
-
-
-def make_encoding(
-    quantize: str | pccl.QuantizationOptions | None, largest: int, parameters: int, pinned: bool
-) -> Encoding:
-    """``pinned``: whether pseudo-gradients are in page-locked memory. ValueError for an unknown name."""
-    if quantize is None:
-        return Plain(largest, pinned)
-    if isinstance(quantize, pccl.QuantizationOptions):
-        return Ring(largest, quantize, pinned)
-    if quantize == "int8":
-        return Codes(largest, parameters, pinned)
-    raise ValueError(
-        f"quantize is {quantize!r}; use None, 'int8', or a pccl.QuantizationOptions for the library's ring"
-    )

@@ -13,7 +13,7 @@ import pccl
 from pccl._errors import argument_error
 from pccl.diloco._diloco import DiLoCo
 from pccl.diloco._node import Node, Outcome
-from pccl.diloco._parameters import Parameters, clean_moments
+from pccl.diloco._parameters import Parameters, Parts, clean_moments
 from pccl.diloco._schedule import Schedule
 
 
@@ -27,13 +27,14 @@ class Follower(DiLoCo):
         comm: pccl.Communicator | None,
         process_group: dist.ProcessGroup,
         schedule: Schedule,
+        parts: Parts | None,
     ) -> None:
         """Takes the place of the constructor: DiLoCo makes itself a follower, so that users name one class."""
         if comm is not None:
             raise argument_error("DiLoCo", "only rank 0 of the node takes part in the run; pass None on other ranks")
         self._schedule = schedule
         self._inner_optimizer = inner_optimizer
-        self._leader = Node(process_group, Parameters(model).all)
+        self._leader = Node(process_group, Parameters(model, parts).all)
         self._told = Outcome()
         self._inner_step = 0
         self._joined = False

@@ -84,3 +84,21 @@ class OuterSGD:
                 numpy.subtract(p, d, out=p)
 
         over_ranges(step_range, parameters.size)
+
+    def look_ahead(
+        self, parameters: Floats, momentum: Floats | None, own: Floats, members: int, out: Floats, rounds: int = 0
+    ) -> None:
+        """Writes to ``out`` where :meth:`step` would lead if the other members had learned nothing: a step with
+        ``own / members``. Only ``out`` changes. This stays on one peer, so its bytes need not be equal elsewhere."""
+        lr, mu = numpy.float32(self.lr_of(rounds)), numpy.float32(self.momentum)
+
+        def step_range(first: int, end: int) -> None:
+            for begin in range(first, end, CHUNK):
+                part = slice(begin, min(begin + CHUNK, end))
+                g = own[part] / numpy.float32(members)
+                if momentum is not None:
+                    moved = momentum[part] * mu + g
+                    g = moved * mu + g if self.nesterov else moved
+                numpy.subtract(parameters[part], g * lr, out=out[part])
+
+        over_ranges(step_range, parameters.size)

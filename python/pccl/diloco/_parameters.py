@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,25 @@ from pccl._errors import argument_error
 _WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module"}
 
 
+# The modules of each fragment, as objects or by name.
+Parts = Sequence[Sequence[torch.nn.Module | str]]
+
+
+def strided(blocks: Iterable[torch.nn.Module], fragments: int) -> list[list[torch.nn.Module]]:
+    """Deals the blocks of a model out to fragments, for ``DiLoCo(fragments=strided(model.blocks, 4))``: the first
+    fragment gets blocks 0, 4, 8 and so on (the strided pattern of arXiv 2501.18512). So each fragment has blocks from
+    the whole depth of the model.
+
+    :param blocks: in their order.
+    :param fragments: how many, 1 to the number of blocks.
+    :raises ValueError: more fragments than blocks, or none.
+    """
+    all_blocks = list(blocks)
+    if not 1 <= fragments <= len(all_blocks):
+        raise ValueError(f"{fragments} fragments of {len(all_blocks)} blocks; use 1 to {len(all_blocks)}")
+    return [all_blocks[first::fragments] for first in range(fragments)]
+
+
 class _Place(NamedTuple):
     name: str
     parameter: torch.nn.Parameter
@@ -25,20 +44,25 @@ class _Place(NamedTuple):
 
 
 class Parameters:
-    """The trainable parameters of a model. They stay in place, on their device and in their type.
+    """The trainable parameters of a model. They stay in place, on their device and in their type. With ``parts``, those
+    of each part lie together, one part after the other.
 
     Positions count elements over all parameters that required gradients when this object was made. Buffers (running
     statistics) are not among them. It keeps the parameter objects, not their memory: each access uses the memory that a
     parameter has at that time. Not thread-safe: the model must not be trained during a call.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, parts: Parts | None = None) -> None:
         self._model = model
         self._places: list[_Place] = []
         self.size = 0
         self.was_written = False  # by write(); callers set it back
         _refuse_flat(model)
-        for name, parameter in _trainable(model):
+        self._borders = [0]  # of the parts
+        named = list(_trainable(model))
+        part_of = _parts_of(named, parts or [])
+        for name, parameter in sorted(named, key=lambda one: part_of[one[0]]):
+            self._borders += [self.size] * (part_of[name] - len(self._borders) + 1)
             if hasattr(parameter, "to_local"):
                 raise ValueError(
                     f"parameter {name} is a DTensor; give each shard as a plain module, in a peer group per shard"
@@ -52,10 +76,16 @@ class Parameters:
         if self.size == 0:
             raise ValueError("the model has no parameter that requires a gradient")
 
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Begin and end of each part."""
+        return list(zip(self._borders, [*self._borders[1:], self.size], strict=True))
+
     def __str__(self) -> str:
         """What all peers that average must have in common: number of tensors and elements, and a digest of names,
-        shapes and types."""
+        shapes, types and parts."""
         described = [f"{place.name} {tuple(place.shape)} {place.dtype}" for place in self._places]
+        described += [str(self._borders)] if len(self._borders) > 1 else []
         digest = hashlib.blake2b("\n".join(described).encode(), digest_size=8).hexdigest()
         return f"{len(self._places)} tensors of {self.size} elements, {digest}"
 
@@ -177,6 +207,29 @@ def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), parameter
+
+
+def _parts_of(named: list[tuple[str, torch.nn.Parameter]], parts: Parts) -> dict[str, int]:
+    """The part of each parameter. Those that are in no part go with the first one."""
+    found: dict[str, int] = {}
+    for index, modules in enumerate(parts):
+        mine = set()
+        for module in modules:
+            if isinstance(module, str):
+                inside = {name for name, _ in named if name == module or name.startswith(module + ".")}
+            else:
+                own = {id(parameter) for parameter in module.parameters()}
+                inside = {name for name, parameter in named if id(parameter) in own}
+            if not inside:
+                what = repr(module) if isinstance(module, str) else f"a {type(module).__name__}"
+                raise ValueError(f"fragments: {what} is no module of the model with trainable parameters")
+            mine |= inside
+        twice = sorted(mine & found.keys())
+        if twice or not mine:
+            what = f"parameter {twice[0]} is in two of them" if twice else f"the one at {index} is empty"
+            raise ValueError(f"fragments: {what}")
+        found |= dict.fromkeys(mine, index)
+    return {name: found.get(name, 0) for name, _ in named}
 
 
 def _refuse_flat(model: torch.nn.Module) -> None:

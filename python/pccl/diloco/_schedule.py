@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Inner steps between launch and landing, if nothing else was asked for. A later average costs quality (docs/diloco.md).
+USUAL_DELAY = 5
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -38,21 +41,19 @@ class Schedule:
             )
 
     @classmethod
-    def of(cls, period: int, fragments: int, overlap: bool, delay: int | None) -> Schedule:
+    def of(cls, period: int, fragments: int, overlap: bool, delay: int | None, eager: bool) -> Schedule:
         """With the arguments of :class:`pccl.diloco.DiLoCo`."""
         if delay is None:
-            delay = period // max(fragments, 1) if overlap else 0
+            longest = period // max(fragments, 1)
+            delay = 0 if not overlap else longest if eager else min(USUAL_DELAY, longest)
         elif delay > 0 and not overlap:
             raise ValueError("delay needs overlap=True: without it every average is applied at once")
         return cls(period, fragments, delay)
 
     def bounds(self, fragment: int, elements: int) -> tuple[int, int]:
-        """Begin and end of the fragment in a vector of ``elements``. Sizes of fragments differ by 1 at most."""
+        """Begin and end of the fragment in a vector of ``elements`` that is cut into equal parts: their sizes differ by 1
+        at most."""
         return fragment * elements // self.fragments, (fragment + 1) * elements // self.fragments
-
-    def largest(self, elements: int) -> int:
-        """Elements of the largest fragment."""
-        return -(-elements // self.fragments)
 
     def landing(self, step: int) -> int | None:
         """Returns the fragment that lands after inner step ``step`` (counted from 1), or None."""

@@ -1,5 +1,5 @@
-"""Runs an exchange over a communicator: launches its reductions, repeats those that fail, and notices when this peer is
-alone."""
+"""Runs an exchange over a communicator: launches its collectives, repeats those that fail, and notices when this peer
+is alone."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from typing import Any
 
+import torch
+
+from pccl._collectives import Gathered
 from pccl._errors import PCCLError
 from pccl._membership import Membership
-from pccl._repeated import RepeatedReduction
-from pccl.diloco._encoding import Exchange, Reduction
+from pccl._operation import AsyncHandle
+from pccl._repeated import Repeated, RepeatedReduction
+from pccl.diloco._encoding import Exchange, Gathering, Reduction
 
 
 class Transfer:
     """One exchange. With ``in_background`` a thread of its own runs it from now on, also the encoding and decoding;
     otherwise ``finish`` runs it. One other thread makes all calls.
 
-    A reduction fails for all members or for none, so all remaining members repeat the same one. If this peer remains
+    A collective fails for all members or for none, so all remaining members repeat the same one. If this peer remains
     alone in the group, and is still in the run, the result is ``None``.
     """
 
@@ -31,7 +36,7 @@ class Transfer:
         on_retry: Callable[[], None],
         in_background: bool,
     ) -> None:
-        """``on_retry`` is called once for each failed reduction, by ``poll`` and ``finish``."""
+        """``on_retry`` is called once for each failed collective, by ``poll`` and ``finish``."""
         self._membership = membership
         self._exchange = exchange
         self._tag = tag
@@ -42,7 +47,7 @@ class Transfer:
         self._failure: BaseException | None = None
         # Held while the exchange computes, thus changes the buffers of its encoding.
         self._computing = threading.Lock()
-        self._prepared = threading.Event()  # the first reduction was encoded, or could not be
+        self._prepared = threading.Event()  # the first collective was encoded, or could not be
         self._thread: threading.Thread | None = None
         if in_background:
             self._thread = threading.Thread(target=self._run, name="pccl-diloco-transfer", daemon=True)
@@ -74,7 +79,7 @@ class Transfer:
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
-        """While it is entered, the buffers of the encoding do not change, and hold what the first reduction sends."""
+        """While it is entered, the buffers of the encoding do not change, and hold what the first collective sends."""
         if self._thread is not None:
             self._prepared.wait()
         with self._computing:
@@ -90,20 +95,21 @@ class Transfer:
 
     def _exchange_all(self) -> int | None:
         with self._computing:
-            reduction = next(self._exchange)
+            step = next(self._exchange)
         self._prepared.set()
-        while (world := self._reduce(reduction)) is not None:
+        while (answer := self._reduce(step) if isinstance(step, Reduction) else self._gather(step)) is not None:
             try:
                 with self._computing:
-                    reduction = self._exchange.send(world)
+                    step = self._exchange.send(answer)
             except StopIteration as stop:
                 weights: int = stop.value
                 return weights
+        self._membership.raise_if_lost("this peer is no longer a member of the run")
         return None
 
     def _reduce(self, reduction: Reduction) -> int | None:
         """Returns the number of members that took part, or None if this peer is alone."""
-        world = RepeatedReduction(
+        return RepeatedReduction(
             self._membership.comm,
             reduction.send,
             reduction.receive,
@@ -112,9 +118,18 @@ class Transfer:
             tag=self._tag + reduction.stage,
             quantization_options=reduction.options,
         ).finish()
-        if world is None:
-            self._membership.raise_if_lost("this peer is no longer a member of the run")
-        return world
+
+    def _gather(self, gathering: Gathering) -> list[Any] | None:
+        """Returns the bytes of all members by index, or None if this peer is alone."""
+        comm = self._membership.comm
+
+        def launch() -> AsyncHandle[Gathered]:
+            # The group does not grow before the next update_topology(), which comes after this.
+            room = torch.empty(comm.world_size * gathering.bytes_max, dtype=torch.uint8, device="cpu")
+            return comm.all_gather_async(gathering.send, room, tag=self._tag + gathering.stage)
+
+        gathered = Repeated(comm, launch, "all_gather", self._note_retry).finish()
+        return None if gathered is None else gathered.pieces
 
     def _note_retry(self) -> None:
         self._retries += 1

@@ -16,7 +16,8 @@ Which part to take:
     raise ``torch.distributed.DistBackendError`` on every other rank. The remaining ranks make a new, smaller group:
     ``destroy_process_group()``, then ``init_process_group()``. Supported are all_reduce, broadcast, all_gather,
     reduce_scatter, gather, scatter, all_to_all, reduce, barrier and the object collectives, on tensors of the CPU or of
-    a CUDA device. Messages between two ranks, and groups of some of the ranks, need another backend beside it,
+    a CUDA device; groups of some of the ranks (``new_group(ranks)``, meshes of several dimensions), each with a master
+    of its own in the process of its first rank. Messages between two ranks need another backend beside it,
     ``new_group(ranks, backend="gloo")``.
 
 ``local_tensor``, ``local_tensors`` and ``shared_state`` return what the library synchronizes and reduces, without a

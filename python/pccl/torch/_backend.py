@@ -6,11 +6,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pccl.torch import _rendezvous
+from pccl.torch import _rendezvous, _subgroup
 from pccl.torch._process_group import ProcessGroupPCCL
 from pccl.torch._run import Run
 
-# The run of the default group. Groups of all ranks share it.
+# The run of the default group, if that is of this backend. Groups of all ranks share it.
 _run: Run | None = None
 
 
@@ -22,12 +22,11 @@ def _create(options: Any, _: Any) -> ProcessGroupPCCL:
         return ProcessGroupPCCL(_run if size > 1 else None, rank, size, timeout, owns_run=True)
     if size == 1:
         return ProcessGroupPCCL(None, rank, size, timeout, owns_run=False)
-    if _run is None or size != _run.size:
-        raise NotImplementedError(
-            f"pccl: a group of {size} of the ranks: this backend reduces over all ranks of the job; make the group "
-            "with another one, torch.distributed.new_group(ranks, backend='gloo')"
-        )
-    return ProcessGroupPCCL(_run, rank, size, timeout, owns_run=False)
+    job = _run if _run is not None and not _run.is_closed() else None
+    if job is not None and size == job.size:
+        return ProcessGroupPCCL(job, rank, size, timeout, owns_run=False)
+    run = _subgroup.gather(options.store, rank, size, timeout, job)
+    return ProcessGroupPCCL(run, rank, size, timeout, owns_run=True)
 
 
 def register() -> None:

@@ -21,13 +21,13 @@ Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
 # First tag of the gradients. Lower tags are free for the program.
 _FIRST_TAG = 1 << 62
 
-# Smaller gradients are reduced together: each reduction costs a vote. Larger ones are reduced in place.
-_SMALL_BYTES = 1 << 20
-# Small gradients are reduced together up to this sum,
-_PARCEL_BYTES = 4 << 20
-# and as long as no more bytes of large gradients come between them, so that they do not wait for the end of the
-# backward pass.
-_BETWEEN_BYTES = 32 << 20
+# Gradients are reduced together until they have the first number of bytes. They have at most the second one together,
+# apart from a single gradient that is larger. No more than the second number of bytes of other types comes between
+# them, so that they do not wait for the end of the backward pass.
+_PARCEL_BYTES_MIN = 16 << 20
+_PARCEL_BYTES_MAX = 64 << 20
+# Elements that share a scale when they are quantized. Each gradient then begins at a multiple of this.
+_BLOCK = 512
 
 
 def ddp_hook(
@@ -44,11 +44,11 @@ def ddp_hook(
     own gradients, also if it is alone because it was removed from the run; then its next ``update_topology()`` fails.
     So the loop around the hook is that of any peer, which :class:`pccl.Run` makes.
 
-    DDP reorders its buckets after the first step, so those of a newcomer would differ from the others'. Therefore each
-    gradient of 1 MiB or more is a reduction of its own, and smaller ones are reduced together, grouped by the order of
-    the parameters. With ``quantize`` each gradient is a reduction of its own. The reductions run during the backward
-    pass, which blocks at its end until all have an outcome. Register the hook with the model as state, or before the
-    first backward pass; without the model, the reductions of the first backward pass begin at its end.
+    DDP reorders its buckets after the first step, so those of a newcomer would differ from the others'. Therefore the
+    hook makes buckets of its own, of 16 to 64 MiB, from the order of the parameters alone. Each is one reduction, which
+    is launched when the last of its gradients is there. The reductions run during the backward pass, which blocks at
+    its end until all have an outcome. Register the hook with the model as state, or before the first backward pass; without
+    the model, the reductions of the first backward pass begin at its end.
 
     Gradients on a CUDA device are copied to the CPU bucket by bucket, while the backward pass goes on, and back at its
     end.
@@ -73,56 +73,67 @@ def ddp_hook(
 class _Parcel:
     """Gradients that are reduced together. All peers have the same parcels, and the same tags for them."""
 
-    def __init__(self, tag: int, parameters: list[torch.Tensor]) -> None:
+    def __init__(self, tag: int, parameters: list[torch.Tensor], align: int) -> None:
         self.tag = tag
         self.parameters = parameters
         self.gradients: dict[int, torch.Tensor] = {}  # of this step, by id of the parameter
         self.reduction: RepeatedReduction | None = None  # once it is launched
+        self._align = align  # each gradient begins at a multiple of this
         self._flat: torch.Tensor | None = None  # memory for several gradients
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # gradients, and their places in it
 
     def forget(self) -> None:
         """What belongs to one step."""
         self.gradients.clear()
+        self._copies.clear()
         self.reduction = None
 
     def pack(self) -> torch.Tensor:
-        """Returns what is to be reduced: the gradient itself, if there is only one."""
-        present = self._present()
-        if len(present) == 1:
-            return present[0]
-        size = sum(one.numel() for one in present)
-        if self._flat is None or self._flat.numel() != size or self._flat.dtype != present[0].dtype:
-            self._flat = torch.empty(size, dtype=present[0].dtype, device="cpu")
-        return torch.cat(present, out=self._flat)
+        """Returns what is to be reduced: the memory of the gradients, if they lie there as all peers need them."""
+        present = [self.gradients[id(one)].view(-1) for one in self.parameters if id(one) in self.gradients]
+        begins = [0]
+        for one in present:
+            begins.append(begins[-1] + -(-one.numel() // self._align) * self._align)
+        first = present[0]
+        if all(
+            one.data_ptr() == first.data_ptr() + begin * one.element_size()
+            and one.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+            for one, begin in zip(present, begins[:-1], strict=True)
+        ):
+            # Views of one bucket, one behind the other.
+            return first.as_strided((begins[-2] + present[-1].numel(),), (1,))
+        size = begins[-2] + present[-1].numel()
+        if self._flat is None or self._flat.numel() != size or self._flat.dtype != first.dtype:
+            self._flat = torch.zeros(size, dtype=first.dtype, device="cpu")
+        self._copies = [
+            (one, self._flat[begin : begin + one.numel()]) for one, begin in zip(present, begins[:-1], strict=True)
+        ]
+        for gradient, place in self._copies:
+            place.copy_(gradient)
+        return self._flat
 
     def unpack(self) -> None:
-        present = self._present()
-        if len(present) > 1 and self._flat is not None:
-            for gradient, part in zip(present, self._flat.split([one.numel() for one in present]), strict=True):
-                gradient.copy_(part)
-
-    def _present(self) -> list[torch.Tensor]:
-        return [self.gradients[id(one)].view(-1) for one in self.parameters if id(one) in self.gradients]
+        for gradient, place in self._copies:
+            gradient.copy_(place)
 
 
-def _parcels_of(parameters: list[torch.Tensor], together: bool) -> list[_Parcel]:
+def _parcels_of(parameters: list[torch.Tensor], align: int) -> list[_Parcel]:
     """Parcels of parameters, in the order in which a backward pass meets them."""
     groups: list[list[int]] = []
-    # By type: the open group of small gradients, its bytes, and the bytes of large ones since it was opened.
+    # By type: the open group, its bytes, and the bytes of other types since it was opened.
     is_open: dict[torch.dtype, tuple[list[int], int, int]] = {}
     for index, one in enumerate(parameters):
         size = one.numel() * one.element_size()
-        if size >= _SMALL_BYTES or not together:
-            groups.append([index])
-            is_open = {kind: (group, own, between + size) for kind, (group, own, between) in is_open.items()}
-            continue
-        group, own, between = is_open.get(one.dtype, ([], 0, 0))
-        if not group or own + size > _PARCEL_BYTES or between > _BETWEEN_BYTES:
+        group, own, between = is_open.pop(one.dtype, ([], 0, 0))
+        if not group or own + size > _PARCEL_BYTES_MAX or between > _PARCEL_BYTES_MAX:
             group, own, between = [], 0, 0
             groups.append(group)
         group.append(index)
-        is_open[one.dtype] = group, own + size, between
-    return [_Parcel(_FIRST_TAG + group[0], [parameters[index] for index in group]) for group in groups]
+        for kind, (other, bytes_, passed) in is_open.items():
+            is_open[kind] = other, bytes_, passed + size
+        if own + size < _PARCEL_BYTES_MIN:
+            is_open[one.dtype] = group, own + size, between
+    return [_Parcel(_FIRST_TAG + group[0], [parameters[index] for index in group], align) for group in groups]
 
 
 class _Bucket:
@@ -131,7 +142,6 @@ class _Bucket:
         self.gradients: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameter and gradient
         self.local: Any = None  # the reduction within the node
         self.fetch: _staging.Fetch | None = None  # of a buffer on a GPU
-        self.launched = False
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
 
@@ -155,11 +165,13 @@ class _Reducer:
         self._parcels: list[_Parcel] = []
         self._parcel_of: dict[int, _Parcel] = {}  # by id of the parameter
         self._buckets: list[_Bucket] = []
+        self._waiting: list[_Bucket] = []  # for their reduction within the node, or for their copy from a GPU
         self._failure: BaseException | None = None
 
     def reduce(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._buckets.clear()
+            self._waiting.clear()
             self._failure = None
             self._forget_parcels()
             if not self._parcels and isinstance(state, torch.nn.Module):
@@ -173,11 +185,13 @@ class _Reducer:
         try:
             if self._leads:
                 current.gradients = list(zip(bucket.parameters(), bucket.gradients(), strict=True))
-            self._launch_waiting(self._buckets[:-1])
+            self._launch_waiting()
             if current.local is None:
                 self._begin(current)
+            if current.local is not None or current.fetch is not None:
+                self._waiting.append(current)
             if bucket.is_last():
-                self._launch_waiting(self._buckets)
+                self._launch_waiting()
                 if self._leads:
                     self._launch_rest()
                     self._await_all()
@@ -200,26 +214,27 @@ class _Reducer:
             parcel.forget()
 
     def _make_parcels(self, parameters: list[torch.Tensor]) -> None:
-        self._parcels = _parcels_of(parameters, together=self._quantization is None)
+        self._parcels = _parcels_of(parameters, 1 if self._quantization is None else _BLOCK)
         self._parcel_of = {id(one): parcel for parcel in self._parcels for one in parcel.parameters}
 
     # ---- one bucket after the other
 
-    def _launch_waiting(self, buckets: list[_Bucket]) -> None:
-        """Launches buckets that waited for their reduction within the node, or for their copy from a GPU."""
-        for bucket in buckets:
+    def _launch_waiting(self) -> None:
+        """Launches what waited when the next bucket is there, and at the end."""
+        for bucket in self._waiting:
             if bucket.local is not None:
                 bucket.local.wait()
                 bucket.local = None
                 self._begin(bucket)
-        for bucket in buckets:
-            if bucket.fetch is not None and not bucket.launched:
+        for bucket in self._waiting:
+            if bucket.fetch is not None:
                 host = bucket.fetch.wait()
                 begin = bucket.buffer.data_ptr()
                 for place, (parameter, gradient) in enumerate(bucket.gradients):
                     first = (gradient.data_ptr() - begin) // gradient.element_size()
                     bucket.gradients[place] = parameter, host[first : first + gradient.numel()]
                 self._launch(bucket)
+        self._waiting.clear()
 
     def _begin(self, bucket: _Bucket) -> None:
         """A bucket on a GPU is launched when the next one is there, so that its copy runs beside the backward pass."""
@@ -230,7 +245,6 @@ class _Reducer:
 
     def _launch(self, bucket: _Bucket) -> None:
         """The gradients of the bucket are there, on the CPU."""
-        bucket.launched = True
         if self._failure is not None:
             return
         for parameter, gradient in bucket.gradients:

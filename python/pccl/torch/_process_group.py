@@ -395,8 +395,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         backend = backends.get(device, "pccl")
         if backend == "pccl":
             return None
-        # All ranks make this group, because all make the call that needs it.
-        return dist.new_group(dist.get_process_group_ranks(self), timeout=self._timeout, backend=backend)
+        # All ranks of this group make it, because all make the call that needs it; other ranks know nothing of it.
+        return dist.new_group(
+            dist.get_process_group_ranks(self),
+            timeout=self._timeout,
+            backend=backend,
+            use_local_synchronization=self._size < dist.get_world_size(),
+        )
 
     # ---- the launch, the same for all
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from pccl._communicator import Communicator
 from pccl._enums import Attribute
 from pccl._errors import PCCLArgumentError, PCCLError, argument_error
+from pccl._master import MasterNode
 from pccl.torch import _failure
 
 if TYPE_CHECKING:
@@ -35,10 +36,19 @@ class Run:
     :param ranks: the rank of each member, by its index: pieces of arrays come in the order of indices.
     :param index: the index of this member.
     :param peers: the peer id of each member, by its index.
+    :param master: the master of this run, if it is in this process for this run alone.
     """
 
-    def __init__(self, communicator: Communicator, ranks: list[int], index: int, peers: list[bytes]) -> None:
+    def __init__(
+        self,
+        communicator: Communicator,
+        ranks: list[int],
+        index: int,
+        peers: list[bytes],
+        master: MasterNode | None = None,
+    ) -> None:
         self.communicator = communicator
+        self._master = master
         self.ranks = ranks
         self.rank = ranks[index]
         self.size = len(ranks)
@@ -50,9 +60,17 @@ class Run:
         self._watchdog: _Watchdog | None = None
 
     @classmethod
-    def gather(cls, communicator: Communicator, rank: int, size: int, timeout: timedelta) -> Run:
-        """Waits until ``size`` peers are there. ``rank`` -1: the rank is assigned."""
-        what = "init_process_group"
+    def gather(
+        cls,
+        communicator: Communicator,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        function: str = "init_process_group",
+        master: MasterNode | None = None,
+    ) -> Run:
+        """Waits until ``size`` peers are there. ``rank`` -1: the rank is assigned. ``function`` is named in errors."""
+        what = function
         if size < 1:
             raise argument_error(what, f"world_size is {size}; give the number of processes (or set WORLD_SIZE)")
         if not -1 <= rank < size:
@@ -69,10 +87,10 @@ class Run:
                         f"{present} peers joined this run and world_size is {size}; each job needs a master of its own",
                     )
                 if size == 1:
-                    return cls(communicator, [0], 0, [communicator.peer_id])
+                    return cls(communicator, [0], 0, [communicator.peer_id], master)
                 ranks = _agree_on_ranks(communicator, rank, size)
                 peers = [member.peer_id for member in communicator.members]
-                return cls(communicator, ranks, communicator.index, peers)
+                return cls(communicator, ranks, communicator.index, peers, master)
         except PCCLError as error:
             communicator.close()
             raise _failure.of(error, what)
@@ -126,11 +144,16 @@ class Run:
         with contextlib.suppress(PCCLError):
             self.communicator.abort()
 
+    def is_closed(self) -> bool:
+        return self.communicator._closed
+
     def close(self) -> None:
         self.fail(dist.DistBackendError("pccl: the process group was destroyed; call init_process_group() again"))
         if self._watchdog is not None:
             self._watchdog.stop()
         self.communicator.close()
+        if self._master is not None:
+            self._master.close()
 
 
 class _Watchdog:

@@ -48,7 +48,7 @@ def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | Mis
     address = torch.zeros(_ADDRESS_BYTES, dtype=torch.uint8, device="cpu")
     store: RunStore | MissingStore | None = None
     if run.rank == 0:
-        host = os.environ.get("PCCL_ADVERTISE_ADDRESS") or _own_address(master_host)
+        host = os.environ.get("PCCL_ADVERTISE_ADDRESS") or own_address(master_host)
         store = RunStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         text = f"{store.port} {host}".encode()[:_ADDRESS_BYTES]
         address[: len(text)] = torch.tensor(list(text), dtype=torch.uint8, device="cpu")
@@ -69,7 +69,7 @@ def open_store(run: Run, master_host: str, timeout: timedelta) -> RunStore | Mis
     return store
 
 
-def _own_address(master_host: str) -> str:
+def own_address(master_host: str) -> str:
     """The address from which this host reaches the master. Sends nothing."""
     family, _, _, _, where = socket.getaddrinfo(master_host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

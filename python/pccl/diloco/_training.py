@@ -1,0 +1,384 @@
+"""What a DiLoCo helper does after each inner step: the machinery under :class:`pccl.diloco.DiLoCo`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pccl
+from pccl._errors import argument_error
+from pccl._membership import Lost, Membership
+from pccl.diloco._encoding import Encoding, Exchange
+from pccl.diloco._event import Event
+from pccl.diloco._node import Node, Outcome
+from pccl.diloco._norm import norm
+from pccl.diloco._outer import OuterSGD
+from pccl.diloco._parameters import Parameters, clean_moments
+from pccl.diloco._schedule import Schedule
+from pccl.diloco._transfer import Transfer
+
+# Before the first step, peers that wait for others check at this interval whether a peer has come.
+LINE_UP_POLL_S = 0.02
+
+# The sum of the pseudo-gradients has an element that is not finite.
+NOT_FINITE = -1
+
+
+class Training:
+    """The constructor of :class:`pccl.diloco.DiLoCo` sets the attributes."""
+
+    _schedule: Schedule
+    _bounds: list[tuple[int, int]]  # begin and end of each fragment in the vector of all parameters
+    _mix: float
+    _max_norm: float | None
+    _weighted: bool
+    _unsent: list[int]  # weight that this peer's training since the last launch of each fragment will have
+    _inner_optimizer: torch.optim.Optimizer
+    _parameters: Parameters
+    _optimizer: OuterSGD
+    _encoding: Encoding
+    _outer: Tensor
+    _momentum: Tensor | None
+    # With eager updates: where this peer's round began, which is not where the outer parameters are.
+    _began: Tensor | None
+    # What else a newcomer needs. It is part of the shared state: written before a synchronization, read after it.
+    _counters: Tensor
+    _waiting_for: int  # 0 once the run has begun
+    _inner_step: int
+    _outer_step: int
+    _batches: int
+    _signature: str
+    _membership: Membership
+    _check_every: int
+    _tag: int
+    _on_event: Callable[[Event], None] | None
+    _transfer: Transfer | None
+    _in_flight: int | None
+    _own_weight: int
+    _restored: tuple[Tensor, int] | None  # a pseudo-gradient and its weight
+    _joined: bool
+    _has_cleaned: bool
+    _node: Node | None
+
+    @property
+    def world(self) -> int:
+        """Members of this peer's group; 1 if it is alone or out of the run."""
+        return self._membership.comm.world_size
+
+    def _join(self) -> None:
+        while not self._joined:
+            try:
+                self._enter()
+            except Lost as lost:
+                self._joined = False
+                self._emit("lost", detail=str(lost))
+            except Exception:
+                self._leave()
+                raise
+
+    def _advance(self) -> None:
+        try:
+            self._after_inner_step()
+        except Lost as lost:
+            self._emit("lost", detail=str(lost))
+            self._joined = False
+            self._join()
+        except Exception:
+            self._leave()
+            raise
+
+    def _telling_the_node(self) -> contextlib.AbstractContextManager[None]:
+        if self._node is None:
+            return contextlib.nullcontext()
+        self._parameters.was_written = self._has_cleaned = False
+        return self._node.telling(self._outcome, self._leave)
+
+    def _outcome(self) -> Outcome:
+        return Outcome(
+            inner_step=self._inner_step,
+            outer_step=self._outer_step,
+            batches=self._batches,
+            world=self.world,
+            has_written=int(self._parameters.was_written),
+            has_cleaned=int(self._has_cleaned),
+        )
+
+    def _copy_state(self) -> dict[str, Any]:
+        local = torch.empty_like(self._outer)
+        self._parameters.read(local)
+        residual = self._encoding.residual()
+        in_flight = None
+        if residual is not None:
+            residual = residual.clone()
+        if self._in_flight is not None and self._own_weight > 0 and self._schedule.ends_round(self._inner_step):
+            begin, end = self._bounds[self._in_flight]
+            in_flight = self._encoding.pseudo_gradient(end - begin).clone()
+            if residual is not None:
+                residual[begin:end] = 0  # is already in what is in flight
+        return {
+            "signature": self._signature,
+            "outer": self._outer.clone(),
+            "momentum": None if self._momentum is None else self._momentum.clone(),
+            "local": local,
+            "began": None if self._began is None else self._began.clone(),
+            "residual": residual,
+            "in_flight": in_flight,
+            "in_flight_weight": self._own_weight,
+            "unsent": list(self._unsent),
+            "inner_step": self._inner_step,
+            "outer_step": self._outer_step,
+            "batches": self._batches,
+            "revision": self._membership.revision,
+        }
+
+    # ---- what happens after an inner step ----------------------------------------------------------------------------
+
+    def _after_inner_step(self) -> None:
+        step = self._inner_step
+        landing, launching = self._schedule.landing(step), self._schedule.launching(step)
+        if self._schedule.delay == 0:
+            if landing is not None:
+                own_weight = self._capture(landing)
+                self._launch(landing, own_weight)
+                self._apply(landing, self._collect())
+            if self._schedule.ends_round(step):
+                self._end_round()
+            return
+        weight: int | None = None
+        own_weight = 0
+        if self._transfer is not None and landing is not None:
+            weight = self._collect()
+        elif self._transfer is not None:
+            self._transfer.poll()
+        # Capture before the average is applied: what was learned is relative to what the round began with.
+        if launching is not None:
+            own_weight = self._capture(launching)
+        if landing is not None and weight is not None:
+            self._apply(landing, weight)
+        elif launching is not None and self._schedule.delay == self._schedule.period:
+            # The first round of a run: nothing lands yet. What was learned is launched now and must not count twice.
+            self._adopt_outer(launching, 0.0)
+        if self._schedule.ends_round(step):
+            self._end_round()
+        if launching is not None:
+            if self._began is not None:
+                self._look_ahead(self._began)
+            self._launch(launching, own_weight)
+
+    def _look_ahead(self, began: Tensor) -> None:
+        """Eager updates: the round begins where the outer parameters will be if the other members have learned nothing.
+        The outer parameters themselves wait for the average, so they stay equal on all members."""
+        own = self._encoding.pseudo_gradient(began.numel())
+        self._optimizer.look_ahead(
+            self._outer.numpy(),
+            None if self._momentum is None else self._momentum.numpy(),
+            own.numpy(),
+            self.world,
+            began.numpy(),
+            self._outer_step,
+        )
+        self._parameters.write(began, 0)
+
+    def _write_all_outer(self) -> None:
+        self._parameters.write(self._outer, 0)
+        if self._began is not None:
+            self._began.copy_(self._outer)
+
+    def _capture(self, fragment: int) -> int:
+        """Captures what this peer learned. Returns its weight in the average: 0 if it would do harm."""
+        self._parameters.check("DiLoCo.step")
+        weight, self._unsent[fragment] = self._unsent[fragment], 0
+        begin, end = self._bounds[fragment]
+        gradient = self._encoding.pseudo_gradient(end - begin)
+        base = self._outer if self._began is None else self._began
+        self._parameters.subtract_from(base[begin:end], begin, gradient)
+        length = norm(gradient)
+        if not math.isfinite(length):
+            detail = "the pseudo-gradient is not finite"
+        elif self._max_norm is not None and length > self._max_norm:
+            detail = f"the norm of the pseudo-gradient is {length:.6g}, max_norm is {self._max_norm:g}"
+        else:
+            return weight
+        gradient.zero_()
+        self._begin_again(math.isfinite(length))
+        logging.getLogger("pccl").warning(
+            "DiLoCo: %s at inner step %d; this peer contributes nothing to this average and goes on from the outer "
+            "parameters. Look at its data and learning rate",
+            detail,
+            self._inner_step,
+        )
+        self._emit("rejected", fragment, detail=detail)
+        return 0
+
+    def _begin_again(self, finite: bool) -> None:
+        """Goes back to the outer parameters in all fragments: the other fragments would bring the bad numbers back with
+        the next inner step. So would the moments of the inner optimizer, which are cleaned unless ``finite``."""
+        self._write_all_outer()
+        self._unsent = [0] * len(self._unsent)
+        if not finite:
+            clean_moments(self._inner_optimizer)
+            self._has_cleaned = True
+
+    def _launch(self, fragment: int, weight: int, restored: bool = False) -> None:
+        """A ``restored`` pseudo-gradient has its weight in it already."""
+        begin, end = self._bounds[fragment]
+        self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
+        exchange = self._exchange(begin, end - begin, weight, 1 if restored else weight)
+        self._own_weight = weight
+        self._transfer = Transfer(
+            self._membership,
+            exchange,
+            self._tag,
+            on_retry=lambda: self._emit("retry", fragment),
+            in_background=self._schedule.delay > 0,
+        )
+        self._in_flight = fragment
+
+    def _exchange(self, begin: int, elements: int, weight: int, factor: int) -> Exchange:
+        """With ``overlap`` the thread of the transfer runs this. Returns the sum of the weights, or NOT_FINITE."""
+        weights = yield from self._encoding.exchange(begin, elements, weight, factor)
+        return weights if math.isfinite(norm(self._encoding.total(elements))) else NOT_FINITE
+
+    def _collect(self) -> int:
+        """Waits for what is in flight. Returns the sum of the weights in the average."""
+        transfer, fragment = self._transfer, self._in_flight
+        assert transfer is not None and fragment is not None
+        try:
+            weight = transfer.finish()
+        except Exception:
+            self._transfer = self._in_flight = None
+            raise
+        self._transfer = self._in_flight = None
+        begin, end = self._bounds[fragment]
+        if weight is None:
+            self._encoding.keep_own(begin, end - begin)
+            return self._own_weight
+        if weight == NOT_FINITE:
+            # Finite numbers whose sum is not finite. All members have the same bytes here, so all of them skip it.
+            logging.getLogger("pccl").warning(
+                "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "
+                "DiLoCo(max_norm=...) keeps a peer that diverges out of the sum",
+                self._inner_step,
+            )
+            return 0
+        return weight
+
+    def _apply(self, fragment: int, weight: int) -> None:
+        begin, end = self._bounds[fragment]
+        average = self._encoding.total(end - begin)  # a sum, which the optimizer turns into the average
+        if weight > 0:
+            self._optimizer.step(
+                self._outer.numpy()[begin:end],
+                None if self._momentum is None else self._momentum.numpy()[begin:end],
+                average.numpy(),
+                weight,
+                self._outer_step // self._schedule.fragments,
+            )
+            self._outer_step += 1
+            if fragment + 1 == self._schedule.fragments:
+                self._batches += weight * (1 if self._weighted else self._schedule.period)
+        self._adopt_outer(fragment, self._mix)
+        self._emit("outer_step" if weight > 0 else "skipped", fragment, average)
+
+    def _adopt_outer(self, fragment: int, keep: float) -> None:
+        begin, end = self._bounds[fragment]
+        self._parameters.write(self._outer[begin:end], begin, keep)
+
+    def _end_round(self) -> None:
+        admitted = self._membership.admit()
+        if admitted:
+            self._emit("members")
+        rounds = self._inner_step // self._schedule.period
+        if admitted or (self._check_every > 0 and rounds % self._check_every == 0):
+            self._write_counters()
+            if self._membership.synchronize():
+                self._read_counters()
+                self._emit("repaired")
+
+    def _leave(self) -> None:
+        """Leaves the run when the helper cannot go on. As a member it would make all others wait."""
+        self._joined = False
+        with contextlib.suppress(pccl.PCCLError):
+            self._membership.comm.abort()
+        self._forget_transfer()
+
+    def _forget_transfer(self) -> None:
+        """What was in flight is lost. Its thread ends first, because it uses the buffers of the encoding."""
+        if self._transfer is not None:
+            self._transfer.abort()
+        self._transfer = self._in_flight = None
+
+    def _enter(self) -> None:
+        self._parameters.check("DiLoCo.join")
+        if not math.isfinite(norm(self._outer)):
+            raise argument_error(
+                "DiLoCo.join",
+                "the model has parameters that are not finite, and a run may begin with them; initialize it",
+            )
+        self._forget_transfer()
+
+        def position() -> None:
+            begin = self._schedule.round_begin(self._inner_step)
+            if begin != self._inner_step:
+                self._inner_step = begin
+                self._restored = None
+            self._write_counters()
+
+        received = self._membership.enter(position)
+        while True:
+            self._read_counters()
+            if received:
+                self._forget_own()
+            if self._waiting_for <= self._membership.comm.global_world_size:
+                break
+            # All peers that wait see the same two numbers after the same synchronization, so they go on together.
+            time.sleep(LINE_UP_POLL_S)
+            self._membership.update_topology()
+            self._write_counters()
+            received = self._membership.synchronize()
+        self._waiting_for = 0
+        self._joined = True
+        self._emit("joined", detail="received the state of the run" if received else "")
+        launching = self._schedule.launching(self._inner_step)
+        if self._schedule.delay > 0 and self._schedule.ends_round(self._inner_step) and launching is not None:
+            self._contribute_to_earlier_round(launching)
+
+    def _contribute_to_earlier_round(self, fragment: int) -> None:
+        """The members launch what they learned before this peer came, and need it for the reduction."""
+        begin, end = self._bounds[fragment]
+        gradient = self._encoding.pseudo_gradient(end - begin)
+        weight = 0
+        if self._restored is not None and self._restored[0].numel() == gradient.numel():
+            gradient.copy_(self._restored[0])
+            weight = self._restored[1]
+        else:
+            gradient.zero_()
+        self._restored = None
+        self._launch(fragment, weight, restored=True)
+
+    def _forget_own(self) -> None:
+        self._write_all_outer()
+        self._restored = None
+        self._unsent = [0] * len(self._unsent)
+        residual = self._encoding.residual()
+        if residual is not None:
+            residual.zero_()
+
+    def _write_counters(self) -> None:
+        counters = (self._waiting_for, self._inner_step, self._outer_step, self._batches)
+        self._counters.copy_(torch.tensor(counters, dtype=torch.int64, device="cpu"))
+
+    def _read_counters(self) -> None:
+        self._waiting_for, self._inner_step, self._outer_step, self._batches = self._counters.tolist()
+
+    def _emit(self, kind: str, fragment: int | None = None, tensor: Tensor | None = None, detail: str = "") -> None:
+        if self._on_event is not None:
+            event = Event(kind, self._inner_step, self._outer_step, self.world, fragment, tensor, detail)
+            self._on_event(event)
