@@ -20,6 +20,7 @@ from pccl._collectives import (
     _tag,
 )
 from pccl._errors import argument_error
+from pccl._limits import Timeout, limit
 from pccl._memory import memory_of
 from pccl._operation import AsyncHandle
 from pccl._staging import is_on_gpu
@@ -31,7 +32,9 @@ _GATHER, _SCATTER, _ALL_TO_ALL = range(5, 8)
 class PieceCollectives(Collectives):
     """Part of :class:`Communicator`."""
 
-    def gather(self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0) -> Gathered:
+    def gather(
+        self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0, timeout: Timeout = None
+    ) -> Gathered:
         """Gathers the arrays of all members at one of them; each may have another length, and 0 too. Blocks until the
         outcome is known, which is the same for all remaining members. All pass the same type, ``root`` and ``tag``.
 
@@ -40,6 +43,7 @@ class PieceCollectives(Collectives):
             None.
         :param root: the member that receives: one of :attr:`members`, or its peer id.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :returns: at the root the pieces, and whose they are. At the others no pieces, and the members.
         :raises PCCLConnectionLostError: a member was lost, and the call failed for all.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
@@ -48,8 +52,9 @@ class PieceCollectives(Collectives):
         :raises PCCLUsageError: on all members: arrays that travel through a member need more memory than its limit
             (``max_scratch_bytes``).
         """
-        call = self._gathering_at(send, recv, root, tag, "Communicator.gather")
-        return self._gathered_at(recv, root, self._run(call))
+        function = "Communicator.gather"
+        with limit(timeout, function):
+            return self._gathered_at(recv, root, self._run(self._gathering_at(send, recv, root, tag, function)))
 
     def gather_async(
         self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0
@@ -74,6 +79,7 @@ class PieceCollectives(Collectives):
         root: bytes | Member,
         counts: Sequence[int] | None = None,
         tag: int = 0,
+        timeout: Timeout = None,
     ) -> CollectiveInfo:
         """Cuts the array of one member into pieces, and sends each member its own. Blocks until the outcome is known,
         which is the same for all remaining members. All pass the same type, ``root`` and ``tag``.
@@ -87,6 +93,7 @@ class PieceCollectives(Collectives):
         :param counts: elements of each piece, by index; read at the root only. None: :attr:`world_size` pieces of one
             size. After update_topology() indices may have moved; barrier() lists the members anew.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :raises PCCLConnectionLostError: a member was lost, or the group has another size than there are pieces. Cut the
             array anew.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
@@ -94,7 +101,8 @@ class PieceCollectives(Collectives):
             some ``recv`` is smaller than its piece, the root is no member of the group, or the members disagree.
         :raises PCCLUsageError: as for :meth:`gather`.
         """
-        return self._run(self._cutting(send, recv, root, counts, tag, "Communicator.scatter"))
+        with limit(timeout, "Communicator.scatter"):
+            return self._run(self._cutting(send, recv, root, counts, tag, "Communicator.scatter"))
 
     def scatter_async(
         self,
@@ -118,7 +126,7 @@ class PieceCollectives(Collectives):
         return self._launch(self._cutting(send, recv, root, counts, tag, "Communicator.scatter_async"))
 
     def all_to_all(
-        self, send: Array, recv: Array, *, counts: Sequence[int] | None = None, tag: int = 0
+        self, send: Array, recv: Array, *, counts: Sequence[int] | None = None, tag: int = 0, timeout: Timeout = None
     ) -> Gathered:
         """Sends a piece of the array of each member to each member. Blocks until the outcome is known, which is the
         same for all remaining members. All pass the same type and ``tag``.
@@ -128,6 +136,7 @@ class PieceCollectives(Collectives):
             of the same kind and type outside of ``send``, with room for all of them. After a failure it is undefined.
         :param counts: elements of each piece of ``send``, by index. None: :attr:`world_size` pieces of one size.
         :param tag: as for :meth:`all_reduce`.
+        :param timeout: as for the class :class:`Communicator`.
         :returns: the pieces that came, and from whom.
         :raises PCCLConnectionLostError: a member was lost, or the group has another size than a member has pieces. Cut
             the array anew.
@@ -136,8 +145,9 @@ class PieceCollectives(Collectives):
             some ``recv`` is too small, or the members disagree.
         :raises PCCLUsageError: as for :meth:`gather`.
         """
-        call = self._exchanging(send, recv, counts, tag, "Communicator.all_to_all")
-        return _pieces_of(recv, self._run(call))
+        function = "Communicator.all_to_all"
+        with limit(timeout, function):
+            return _pieces_of(recv, self._run(self._exchanging(send, recv, counts, tag, function)))
 
     def all_to_all_async(
         self, send: Array, recv: Array, *, counts: Sequence[int] | None = None, tag: int = 0

@@ -38,6 +38,9 @@ CALLS: dict[str, Call] = {
     "broadcast": lambda comm, limit: comm.broadcast(ARRAY, ARRAY, root=comm.peer_id, timeout=limit),
     "reduce_scatter": lambda comm, limit: comm.reduce_scatter(ARRAY, numpy.zeros(2), op=SUM, timeout=limit),
     "reduce": lambda comm, limit: comm.reduce(ARRAY, ARRAY, op=SUM, root=comm.peer_id, timeout=limit),
+    "gather": lambda comm, limit: comm.gather(ARRAY, numpy.zeros(6), root=comm.peer_id, timeout=limit),
+    "scatter": lambda comm, limit: comm.scatter(numpy.arange(4.0), numpy.zeros(2), root=comm.peer_id, timeout=limit),
+    "all_to_all": lambda comm, limit: comm.all_to_all(numpy.arange(4.0), numpy.zeros(4), timeout=limit),
     "barrier": lambda comm, limit: comm.barrier(timeout=limit),
 }
 ARRAY = numpy.arange(3.0)
