@@ -157,7 +157,17 @@ namespace pccl::core {
     X(too_many_members, "the list of its {n} members does not fit into a message to peer {p}")                         \
     X(only_all_reduce_quantized, "only an all-reduce can be quantized")                                                \
     X(no_such_collective, "this collective does not exist")                                                            \
-    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")
+    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")                              \
+    /* gangs */                                                                                                        \
+    X(gang_lost, "its gang '{t}' lost place {n}: {c}")                                                                 \
+    X(gang_impossible,                                                                                                 \
+      "a gang needs a name of 1 to {n} printable ASCII characters, a size of 1 to {n}, and a place below its size")    \
+    X(gang_sizes_differ,                                                                                               \
+      "gang '{t}' has {n} places, and this peer declares {n}; start all its processes with the same size")             \
+    X(gang_place_taken,                                                                                                \
+      "peer {p} lives and has place {n} of gang '{t}'; give each process another place, and each gang another name")   \
+    X(gang_incomplete, "gang '{t}' was not complete within {n} ms: nobody has taken its place {n}")                    \
+    X(gangs_wait, "{n} processes wait for the rest of their gangs already, which is the limit")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -111,7 +111,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         return;
     }
     // A joiner that dials again keeps its place.
-    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
+    // Newcomers whose gangs are not complete have a limit of their own.
+    const std::size_t adds = hello.has_gang() ? joiners_.gangs().completed_by(gang_of(hello.gang())) : 1;
+    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL, make_cause<CauseKind::run_full>(turn_.limits.peers_max));
         return;
     }
@@ -153,6 +155,14 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
         joiners_.erase(uuid);
         links_.drop(old, false);
     }
+    Gang gang;
+    if (hello.has_gang()) {
+        gang = gang_of(hello.gang());
+        if (const Cause why = joiners_.gangs().why_not(gang); !why.empty()) {
+            links_.refuse(id, proto::REFUSED_OTHER, why);
+            return;
+        }
+    }
     ControlLinks::Link& link = links_.at(id);
     link.stage = ControlLinks::Link::Stage::registered;
     link.uuid = uuid;
@@ -165,6 +175,9 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     joiner.endpoint = address;
     joiner.token = hello.token();
     joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, turn_.limits.tags_max);
+    joiner.gang = gang;
+    joiner.gang_patience = static_cast<Duration>(hello.gang().patience_ms()) * millisecond;
+    if (!gang.none()) joiners_.enter_gang(uuid);
     proto::MasterMessage message;
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);
