@@ -50,6 +50,22 @@ void kill_members(Scenario& s, Draw& draw) {
     }
 }
 
+// All processes of a gang die at once and silently, and are started again before the master knows it.
+void restart_gang(Scenario& s, Draw& draw) {
+    const std::string name = s.peers[draw.below(s.peers.size())].gang.name;
+    const Instant at = draw.between(0, s.chaos_end);
+    for (std::uint32_t node = 1; node <= s.peers.size(); ++node) {
+        if (s.peers[node - 1].gang.name != name) continue;
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.at = at + draw.log_uniform(microsecond, 10 * millisecond);
+        f.a = node;
+        f.value = 2;
+        f.duration = draw.log_uniform(millisecond, s.timeouts.peer / 2);
+        s.faults.push_back(f);
+    }
+}
+
 }  // namespace
 
 void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
@@ -79,6 +95,7 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     if (draw.chance(200'000)) misdeclare(s, draw);
     if (draw.chance(300'000)) s.workload.gang_wait_max = draw.log_uniform(100 * millisecond, 10 * second);
     if ((on & class_crash) || draw.chance(500'000)) kill_members(s, draw);
+    if (draw.chance(200'000)) restart_gang(s, draw);
     sort_by_time(s.faults);
     Limits& l = s.limits;
     l.peers_max = std::max(l.peers_max, static_cast<std::uint32_t>(s.peers.size()));

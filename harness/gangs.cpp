@@ -12,7 +12,8 @@ namespace pccl::harness {
 using namespace core;
 
 std::string GangRecords::wrong(const proto::Record& record) {
-    if (record.has_run()) members_.clear();
+    // A master that starts may lack the last records.
+    if (record.has_run() || record.has_incarnation()) members_.clear();
     const proto::Decision& decision = record.decision();
     if (decision.has_topology()) return admitted(decision.topology());
     return decision.has_removal() ? removed(decision.removal()) : std::string();
@@ -23,6 +24,10 @@ std::string GangRecords::admitted(const proto::TopologyDecision& topology) {
     for (const proto::MemberRecord& member : topology.admitted()) {
         if (!member.has_gang()) continue;
         const Gang gang = gang_of(member.gang());
+        const bool former = std::any_of(members_.begin(), members_.end(), [&](const auto& other) {
+            return other.second.name == gang.name && !gangs.contains(gang.name);
+        });
+        if (former) return formatted("a decision admits gang {}, and members have its name", gang.name);
         members_[uuid_of(member.uuid())] = gang;
         auto& [size, places] = gangs[gang.name];
         size = gang.size;

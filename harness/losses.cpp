@@ -61,6 +61,11 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         };
         std::string why;
         for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
+        // The causes behind this one are those of the other member.
+        if (says(CauseKind::gang_lost)) {
+            if (gang_went(ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
+            return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
+        }
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
         if (says(CauseKind::master_stopped)) {
@@ -92,10 +97,6 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                                   excuses.explain(l.node, l.member_until, l.lost_at))};
             }
             continue;
-        }
-        if (says(CauseKind::gang_lost)) {
-            if (gang_went(ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
-            return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
         // The member learned in its last synchronization that it is no member any more.
         const auto ended_it = [&](const SyncFact* sync) {

@@ -132,7 +132,10 @@ public:
         if (scenario_.expectations.empty() && !has_gangs(scenario_)) return;
         proto::Record record;
         if (JournalReader(std::span(&bytes, 1)).next(record) != JournalReader::Step::record) return;
-        if (const std::string wrong = gangs_.wrong(record); !wrong.empty()) world_.violate("gang", wrong);
+        // Of two masters, the decisions of one do not count.
+        const bool one_master = std::none_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                             [](const Fault& f) { return f.kind == FaultKind::two_masters; });
+        if (const std::string wrong = gangs_.wrong(record); one_master && !wrong.empty()) world_.violate("gang", wrong);
         if (!record.decision().has_removal()) return;
         const auto mates = static_cast<std::uint64_t>(record.decision().removal().mates_size());
         const bool left = cause_of(record.decision().cause()).kind == CauseKind::left;

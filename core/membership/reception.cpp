@@ -138,7 +138,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
 }
 
 void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
-    if (const Joiners::Joiner* existing = joiners_.find(uuid)) {
+    const Joiners::Joiner* existing = joiners_.find(uuid);
+    const Gang gang = hello.has_gang() ? gang_of(hello.gang()) : Gang{};
+    if (existing != nullptr) {
         // The peers that dial a waiting newcomer have its name, but not its token.
         if (!same_secret(hello.token(), existing->token)) {
             PROBE(joiner_impersonated);
@@ -150,18 +152,18 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
             return;
         }
         PROBE(joiner_dialled_again);
-        const LinkId old = existing->link;
-        ASSERT(old != id);
-        joiners_.erase(uuid);
-        links_.drop(old, false);
     }
-    Gang gang;
-    if (hello.has_gang()) {
-        gang = gang_of(hello.gang());
+    if (hello.has_gang() && (existing == nullptr || existing->gang != gang)) {
         if (const Cause why = joiners_.gangs().why_not(gang); !why.empty()) {
             links_.refuse(id, proto::REFUSED_OTHER, why);
             return;
         }
+    }
+    if (existing != nullptr) {
+        const LinkId old = existing->link;
+        ASSERT(old != id);
+        joiners_.erase(uuid);
+        links_.drop(old, false);
     }
     ControlLinks::Link& link = links_.at(id);
     link.stage = ControlLinks::Link::Stage::registered;
