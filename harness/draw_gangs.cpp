@@ -23,14 +23,22 @@ void leave_places_out(Scenario& s, Draw& draw) {
         s.peers.erase(s.peers.begin() + static_cast<std::ptrdiff_t>(draw.below(s.peers.size())));
 }
 
-// Peers that declare what does not fit: another size, a place that somebody has, or a gang that cannot be.
+// Peers that declare what does not fit: another size, a place or a name that others have, or a gang that cannot be.
 void misdeclare(Scenario& s, Draw& draw) {
     PeerPlan& plan = s.peers[draw.below(s.peers.size())];
     const PeerPlan& other = s.peers[draw.below(s.peers.size())];
-    switch (draw.below(4)) {
+    switch (draw.below(6)) {
     case 0: ++plan.gang.size; break;
     case 1: plan.gang = other.gang; break;
     case 2: plan.gang.place = plan.gang.size; break;
+    case 3:
+    case 4: {  // two gangs of one name
+        const std::string name = plan.gang.name;
+        for (PeerPlan& each : s.peers) {
+            if (!name.empty() && each.gang.name == name) each.gang.name = other.gang.name;
+        }
+        break;
+    }
     default:
         if (!plan.gang.none()) plan.gang.name.resize(s.limits.gang_name_bytes_max + draw.number(0, 1), 'x');
     }
