@@ -346,6 +346,7 @@ struct Attributes {
     std::uint32_t group_world = 1;
     std::uint32_t groups = 1;
     std::uint32_t largest_group = 1;
+    std::uint32_t gangs = 0;
     friend bool operator==(const Attributes&, const Attributes&) = default;
 };
 

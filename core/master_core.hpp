@@ -105,6 +105,7 @@ private:
     // for spectators (master_observe.cpp)
     std::optional<Tag> tag_of(const BallotKey& key) const;
     void add_peers(MasterStatus& status) const;
+    void add_gangs(MasterStatus& status) const;
     void add_votes(MasterStatus& status) const;
     MasterStatus::Group status_of(GroupId id, const GroupState& group) const;
 

@@ -48,6 +48,7 @@ MasterStatus MasterCore::status() const {
     status.strangers = static_cast<std::uint32_t>(links_.strangers());
     status.removals.assign(tallies_.removals().begin(), tallies_.removals().end());
     add_peers(status);
+    add_gangs(status);
     for (const auto& [id, group] : state_.groups) status.groups.push_back(status_of(id, group));
     add_votes(status);
     return status;
@@ -74,6 +75,8 @@ void MasterCore::add_peers(MasterStatus& status) const {
         peer.endpoint = member.endpoint;
         peer.group = member.group;
         peer.synced = member.synced;
+        peer.gang = member.gang.name;
+        peer.place = member.gang.place;
         peer.state = MasterStatus::PeerState::absent;
         if (const auto session = registry_.sessions().find(uuid); session != registry_.sessions().end()) {
             peer.since = session->second.since;
@@ -92,9 +95,35 @@ void MasterCore::add_peers(MasterStatus& status) const {
         peer.endpoint = joiner.endpoint;
         peer.group = joiner.group;
         peer.state = joiner.told_unreachable ? MasterStatus::PeerState::unreachable : MasterStatus::PeerState::joining;
+        peer.gang = joiner.gang.name;
+        peer.place = joiner.gang.place;
         peer.since = joiner.since;
         peer.heard = heard(joiner.link, joiner.since);
         status.peers.push_back(std::move(peer));
+    }
+}
+
+void MasterCore::add_gangs(MasterStatus& status) const {
+    for (const auto& [name, places] : state_.gangs) {
+        const auto size = static_cast<std::uint32_t>(places.size());
+        status.gangs.push_back({name, size, true, false, size, {}, {}});
+    }
+    for (const auto& [name, places] : joiners_.gangs().all()) {
+        MasterStatus::Gang gang;
+        gang.name = name;
+        gang.size = places.size;
+        gang.awaits_former = state_.gangs.contains(name);
+        gang.taken = static_cast<std::uint32_t>(places.holders.size());
+        const std::size_t listed = turn_.limits.members_named;
+        for (std::uint32_t place = 0; place < places.size; ++place) {
+            const auto holder = places.holders.find(place);
+            if (holder == places.holders.end()) {
+                if (gang.missing.size() < listed) gang.missing.push_back(place);
+            } else if (joiners_.find(holder->second)->unreached && gang.unreachable.size() < listed) {
+                gang.unreachable.push_back(place);
+            }
+        }
+        status.gangs.push_back(std::move(gang));
     }
 }
 
@@ -213,6 +242,7 @@ std::uint64_t MasterCore::state_hash() const {
     mix(joiners_.size());
     mix(optimizer_.bandwidths().size());
     if (optimizer_.surveys()) mix(optimizer_.tests() + 1);
+    for (const auto& [name, places] : joiners_.gangs().all()) mix(places.holders.size());
     for (const auto& [id, group] : state_.groups) {
         mix(id);
         mix(group.expected);
@@ -269,6 +299,8 @@ std::string MasterCore::explain() const {
         if (group.sync) text += " in sync";
     }
     if (optimizer_.surveys()) text += formatted("; optimizes, {} bandwidth tests run", optimizer_.tests());
+    for (const auto& [name, places] : joiners_.gangs().all())
+        text += formatted("; gang {} waits, {} of {} are there", name, places.holders.size(), places.size);
     for (const auto& [uuid, session] : registry_.sessions()) {
         if (session.link == 0)
             text += formatted("; {} absent", short_name(uuid));

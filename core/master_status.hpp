@@ -39,6 +39,19 @@ struct MasterStatus {
         Instant heard = 0;  // when its last message came; for an absent member: the start of its absence
         bool synced = false;
         std::optional<Call> call;
+        std::string gang;  // empty: none
+        std::uint32_t place = 0;
+    };
+    // One whose newcomers wait, or one that is admitted. Both may have the same name, while the processes of the second
+    // one are started again.
+    struct Gang {
+        std::string name;
+        std::uint32_t size = 0;
+        bool admitted = false;
+        bool awaits_former = false;              // the admitted gang of the same name has to end before
+        std::uint32_t taken = 0;                 // places
+        std::vector<std::uint32_t> missing;      // some of the places that nobody has taken
+        std::vector<std::uint32_t> unreachable;  // some of the places that the members cannot connect to
     };
     struct Edge {  // from a member to its successor in the ring
         bool up = false;
@@ -107,6 +120,7 @@ struct MasterStatus {
     std::uint32_t strangers = 0;  // links without a hello yet
     std::vector<Peer> peers;      // members and joiners
     std::vector<Group> groups;
+    std::vector<Gang> gangs;  // admitted ones first
     std::uint64_t votes_open = 0;
     std::vector<Vote> votes;        // the oldest open ones
     std::vector<Removal> removals;  // the latest ones

@@ -3,6 +3,7 @@
 // See core/events.hpp for the contract between it and its driver.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
 #include "core/base/secret.hpp"
@@ -21,6 +22,8 @@ struct PeerConfig {
     Endpoint master;
     std::vector<Endpoint> other_masters;  // more addresses of the same master, tried in order if one does not answer
     GroupId group = 0;
+    Gang gang;                      // with which it joins and leaves; none: alone
+    Duration gang_patience = 0;     // how long it waits for missing places of its gang, in ms; 0: without limit
     std::uint32_t stripes = 0;      // connections to the ring neighbour; 0: the default
     std::uint16_t listen_port = 0;  // advertised; the master adds the address it sees
     bool has_advertised = false;    // true: `advertised` is sent instead

@@ -4,6 +4,7 @@
 // is ready a bounded time after its connect call. The next update of the topology must admit it, and until then it must
 // be pending.
 #include "core/base/format.hpp"
+#include "harness/gangs.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -54,6 +55,34 @@ Terms terms_of(const Scenario& s, const Excuses& excuses) {
     return terms;
 }
 
+struct Waits {
+    Instant asked = never;  // never: it need not be admitted
+    Instant until = 0;
+};
+
+// Since when the newcomer, and all of its gang, ask to be members. It is not judged if another process may have a place
+// of the gang then, or if nobody has it.
+Waits waits_of(const Ledger& ledger, const Excuses& excuses, const VoteFact& connect) {
+    const Life& life = ledger.lives[connect.life];
+    Waits waits{life.asked_at, std::min(connect.end, life.gone_at)};
+    if (life.gang.none()) return waits;
+    const Instant from = waits.asked, until = waits.until;
+    if (life.gang.place >= life.gang.size || life.gang.size > 64) return {};
+    const auto same_place = [&](const Life& other) {
+        return &other != &life && other.gang.name == life.gang.name &&
+               (other.gang.place == life.gang.place || other.gang.size != life.gang.size) && other.asked_at <= until &&
+               excuses.counted_until(other.gone_at) >= from;
+    };
+    if (std::any_of(ledger.lives.begin(), ledger.lives.end(), same_place)) return {};
+    for (const std::vector<std::uint32_t>& place : lives_at_places(ledger, excuses, connect.life, from, until)) {
+        if (place.size() != 1) return {};
+        const Life& mate = ledger.lives[place.front()];
+        waits.asked = std::max(waits.asked, mate.asked_at);
+        waits.until = std::min({waits.until, mate.connected_at, std::min(mate.gone_at, mate.leaves_at)});
+    }
+    return waits;
+}
+
 }  // namespace
 
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
@@ -87,8 +116,9 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
     for (const VoteFact& connect : ledger.votes) {
         if (connect.kind != CallKind::connect) continue;
         const Life& life = ledger.lives[connect.life];
-        const Instant ready = std::max(life.asked_at, terms.quiet) + terms.ready;
-        const Instant waits_until = std::min(connect.end, life.gone_at);
+        const Waits waits = waits_of(ledger, excuses, connect);
+        const Instant ready = waits.asked == never ? never : std::max(waits.asked, terms.quiet) + terms.ready;
+        const Instant waits_until = waits.until;
         for (const VoteFact* answer : answers) {
             if (answer->begin < ready || answer->end >= waits_until) continue;
             const bool update = answer->kind == CallKind::update_topology;

@@ -23,7 +23,7 @@ public:
         if (end == open_end || completion.result == Result::success) return {};
         const auto says = [&](auto... kinds) { return (completion.cause.has(kinds) || ...); };
         // This message repeats why the membership ended. check_losses judges that, for the time when it happened.
-        if (says(CauseKind::no_longer_a_member)) return {};
+        if (says(CauseKind::no_longer_a_member, CauseKind::gang_lost)) return {};
         const bool edge = says(CauseKind::nothing_gets_to, CauseKind::edge_stuck);
         std::string reason;
         if ((edge || says(CauseKind::nothing_sent_by, CauseKind::nothing_new_from)) &&

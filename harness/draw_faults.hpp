@@ -14,6 +14,10 @@ void draw_bad_pairs(Scenario& scenario, const GeneratorOptions& options, std::ui
 // Draws settings and faults that belong together, so that runs meet races which independent draws seldom meet.
 void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max);
 
+// Puts most peers into gangs: complete ones, parts of gangs, and some that no gang can be like. Draws deaths of their
+// members.
+void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on);
+
 // Whether a fault of this kind may end a connection with the master.
 bool parts_from_master(FaultKind kind);
 // Both run after nearly everything else of the scenario is drawn. draw_followers adds faults that follow another fault

@@ -4,6 +4,7 @@
 // left.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/events.hpp"
 
 #include <cstdint>
@@ -19,6 +20,7 @@ inline constexpr Instant open_end = core::never;  // a call that never returned
 struct Life {
     std::uint32_t process = 0;
     core::GroupId group = 0;
+    core::Gang gang;
     core::Uuid peer;       // its name in the run; nil: not known
     Instant asked_at = 0;  // connect was called
     Instant connected_at = 0;

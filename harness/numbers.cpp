@@ -192,7 +192,12 @@ std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId i
         return first_of({equal("members", members.size(), a.global_world),
                          equal("members of a group", own->ring.size(), a.group_world),
                          equal("groups", now.groups.size(), a.groups),
-                         equal("members of the largest group", largest, a.largest_group)});
+                         equal("members of the largest group", largest, a.largest_group),
+                         equal("gangs",
+                               static_cast<std::uint64_t>(std::count_if(
+                                   now.gangs.begin(), now.gangs.end(),
+                                   [](const MasterStatus::Gang& gang) { return gang.admitted; })),
+                               a.gangs)});
     }
     return {};
 }

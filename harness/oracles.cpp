@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
 namespace pccl::harness {
 
@@ -285,6 +287,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
     });
     const GroupId group = ledger.lives[own.life].group;
     std::uint32_t sure = 0, sure_in_group = 0, possible = 0, possible_in_group = 0;
+    std::set<std::string> sure_gangs, possible_gangs;
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
         // If the journal lost the records of this call, the master may have continued an older run that had ended
@@ -295,6 +298,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         if (life == own.life || (l.connected_at <= own.begin && l.member_until >= own.end && !another_run())) {
             ++sure;
             sure_in_group += l.group == group ? 1 : 0;
+            if (!l.gang.none()) sure_gangs.insert(l.gang.name);
         }
         // A peer that was accepted and removed before it knew, or died in connect, may have been a member all the same.
         const auto in_question = [&] {
@@ -307,6 +311,7 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         if (in_question()) {
             ++possible;
             possible_in_group += l.group == group ? 1 : 0;
+            if (!l.gang.none()) possible_gangs.insert(l.gang.name);
         }
     }
     const auto strangers = static_cast<std::uint32_t>(std::count_if(
@@ -320,6 +325,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         formatted(" (sure {}/{}, possible {}/{})", sure, sure_in_group, possible, possible_in_group);
     if (a.global_world < sure || a.group_world < sure_in_group) return "fewer than the members" + range;
     if (a.global_world > possible || a.group_world > possible_in_group) return "more than were accepted" + range;
+    if (a.gangs < sure_gangs.size() || (a.gangs > possible_gangs.size() && strangers == 0))
+        return formatted("{} gangs (sure {}, possible {})", a.gangs, sure_gangs.size(), possible_gangs.size());
     return {};
 }
 
@@ -579,7 +586,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
                 if (!succeeded(other.completion, other.end)) return;
                 good =
                     good || (other.completion.pending == own.completion.pending && a.global_world == b.global_world &&
-                             a.groups == b.groups && a.largest_group == b.largest_group);
+                             a.groups == b.groups && a.largest_group == b.largest_group && a.gangs == b.gangs);
             });
             if (!good && !(near != nullptr ? forgotten(excuses, ledger, own, *near)
                                            : excuses.forgotten(own.begin, own.end, member.member_until,

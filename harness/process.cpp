@@ -17,7 +17,8 @@ using sim::mix;
 Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, std::uint32_t node,
                  std::uint32_t number)
     : world_(world), scenario_(scenario), shared_(shared), ledger_(shared.ledger), counters_(shared.counters),
-      node_(node), number_(number), plan_(scenario.peers[node - 1]), draw_(0), strategies_(0), interrupts_(0) {
+      node_(node), number_(number), plan_(scenario.peers[node - 1]), draw_(0), strategies_(0), interrupts_(0),
+      gang_draw_(0) {
     draw_from(scenario.seed);
 }
 
@@ -25,6 +26,7 @@ void Process::draw_from(std::uint64_t seed) {
     draw_ = sim::Draw(mix(seed, mix(500, mix(node_, number_))));
     strategies_ = sim::Draw(mix(seed, mix(800, mix(node_, number_))));
     interrupts_ = sim::Draw(mix(seed, mix(820, mix(node_, number_))));
+    gang_draw_ = sim::Draw(mix(seed, mix(840, mix(node_, number_))));
 }
 
 void Process::start() {
@@ -33,6 +35,9 @@ void Process::start() {
     prepare_tensors();
     main_ = main();
     main_.start();
+    if (plan_.gang.none()) return;
+    gang_watch_ = watch_gang();
+    gang_watch_.start();
 }
 
 std::string Process::waits_for() const {
@@ -188,6 +193,7 @@ Task<bool> Process::connect() {
     Life begun;
     begun.process = number_;
     begun.group = plan_.group;
+    begun.gang = plan_.gang;
     begun.asked_at = now();
     begun.connected_at = never;
     begun.node = node_;
@@ -199,6 +205,10 @@ Task<bool> Process::connect() {
     sync_failed_ = false;
     life_ = life;
     connecting_ = true;
+    if (!plan_.gang.none()) {
+        const Duration most = scenario_.workload.gang_wait_max;
+        waits_until_ = most == 0 ? never : now() + gang_draw_.log_uniform(millisecond, most);
+    }
     idle_since_ = never;  // the time before belongs to no membership
     const Completion c = co_await call(CallKind::connect, CommandConnect{});
     connecting_ = false;

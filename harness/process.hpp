@@ -204,6 +204,7 @@ private:
     void may_be_interrupted(CallKind kind);
     Task<void> interrupt(Duration delay, bool abort);
     Task<void> leave_again();
+    Task<void> watch_gang();
     // True if another thread ended this membership at that time or before.
     bool interrupted_by(Instant time) const { return interrupted_at_ <= time; }
     // If true, calls fail as on a communicator that was never connected.
@@ -266,6 +267,8 @@ private:
     Instant interrupted_at_ = core::never;  // of this membership
     bool destroyed_ = false;                // left or destroyed, not aborted; the next connect makes a new communicator
     bool interrupting_ = false;             // its leave has not returned
+    sim::Draw gang_draw_;
+    Instant waits_until_ = core::never;  // with a gang: when it gives up the connect
     Signal interrupt_returned_;
     // Collectives that run beside updates of the topology. They wait at `gate_` between two rounds until an update is
     // called.
@@ -275,7 +278,7 @@ private:
     bool asking_ = false;
     core::Completion asked_;
     std::vector<Task<void>> chains_;
-    Task<void> collectives_, ask_, interrupt_, leave_again_;
+    Task<void> collectives_, ask_, interrupt_, leave_again_, gang_watch_;
     Task<void> main_;
 };
 

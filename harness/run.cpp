@@ -7,6 +7,7 @@
 #include "harness/collectives.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
+#include "harness/gangs.hpp"
 #include "harness/injector.hpp"
 #include "harness/numbers.hpp"
 #include "harness/one_fault.hpp"
@@ -128,12 +129,18 @@ public:
         numbers_.told(node, command, later);
     }
     void recorded(const std::string& bytes) override {
-        if (scenario_.expectations.empty()) return;
+        if (scenario_.expectations.empty() && !has_gangs(scenario_)) return;
         proto::Record record;
-        const bool read = JournalReader(std::span(&bytes, 1)).next(record) == JournalReader::Step::record;
-        if (!read || !record.decision().has_removal() || cause_of(record.decision().cause()).kind == CauseKind::left)
-            return;
-        ++removed_;
+        if (JournalReader(std::span(&bytes, 1)).next(record) != JournalReader::Step::record) return;
+        // Of two masters, the decisions of one do not count.
+        const bool one_master = std::none_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                             [](const Fault& f) { return f.kind == FaultKind::two_masters; });
+        if (const std::string wrong = gangs_.wrong(record); one_master && !wrong.empty()) world_.violate("gang", wrong);
+        if (!record.decision().has_removal()) return;
+        const auto mates = static_cast<std::uint64_t>(record.decision().removal().mates_size());
+        const bool left = cause_of(record.decision().cause()).kind == CauseKind::left;
+        if (left && mates == 0) return;
+        removed_ += mates + (left ? 0 : 1);
         last_removal_ = world_.now();
     }
     void logged(const std::string& text) override { rings_.logged(text); }
@@ -209,6 +216,8 @@ private:
         for (std::size_t i = 1; i < plan.masters.size(); ++i)
             config.other_masters.push_back(sim::endpoint_of(names[static_cast<std::size_t>(plan.masters[i])]));
         config.group = plan.group;
+        config.gang = plan.gang;
+        config.gang_patience = plan.gang_patience;
         config.stripes = plan.stripes;
         config.listen_port = sim::listen_port;
         if (plan.advertises || plan.two_interfaces) {
@@ -396,7 +405,8 @@ private:
             return world_.violate(lost.oracle, lost.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
-        for (const auto check : {check_reduces, check_collectives, check_syncs, check_votes, check_blames}) {
+        for (const auto check :
+             {check_reduces, check_collectives, check_syncs, check_votes, check_blames, check_gangs}) {
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }
@@ -439,6 +449,7 @@ private:
     std::uint32_t process_count_ = 0;
     std::set<std::uint64_t> process_seeds_;  // all used ones: two processes must never be the same peer
     std::uint32_t master_count_ = 0;
+    GangRecords gangs_;
     std::uint64_t removed_ = 0;  // counted for expectations alone
     Instant last_removal_ = 0;
     std::uint32_t starts_ = 0;

@@ -6,9 +6,11 @@
 // runs.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/base/limits.hpp"
 #include "net-sim/world.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -146,6 +148,8 @@ struct PeerPlan {
     std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
     bool advertises = false;      // it cannot be reached where its dials come from, and advertises its address
     bool two_interfaces = false;  // the same, but only for its dials to the master
+    core::Gang gang;              // that it declares; it need not be possible
+    Duration gang_patience = 0;   // how long it waits for missing places of its gang; 0: without limit
 };
 
 struct Workload {
@@ -182,6 +186,7 @@ struct Workload {
     std::uint32_t optimize_per_mille = 0;      // per epoch: optimize_topology in each turn
     std::uint32_t interrupt_per_mille = 0;     // per call: another thread aborts or destroys the communicator
     std::uint32_t leave_twice_per_mille = 0;   // of these: also a second abort before the first call returns
+    Duration gang_wait_max = 0;                // a program gives up a connect with its gang after up to this; 0: never
     // If not 0: collectives run on their own threads, beside updates of the topology (threads.cpp). Each tag is
     // launched this often between two updates.
     std::uint32_t beside = 0;
@@ -253,6 +258,11 @@ enum FaultClass : std::uint32_t {
     class_steady = 262144,
     class_even = 524288,
 };
+
+inline bool has_gangs(const Scenario& scenario) {
+    return std::any_of(scenario.peers.begin(), scenario.peers.end(),
+                       [](const PeerPlan& plan) { return !plan.gang.none(); });
+}
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});
 // The same, but these bytes decide the first random choices.

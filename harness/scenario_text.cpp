@@ -133,6 +133,9 @@ const Setting settings[] = {
     PCCL_ONE("limits.control_bytes_max", number, 1 << 12, 1 << 24, limits.control_bytes_max),
     PCCL_ONE("limits.key_bytes_max", number, 16, 1024, limits.key_bytes_max),
     PCCL_ONE("limits.peers_max", number, 1, 1 << 20, limits.peers_max),
+    PCCL_ONE("limits.gang_name_bytes_max", number, 1, 256, limits.gang_name_bytes_max),
+    PCCL_ONE("limits.gang_size_max", number, 1, 1 << 20, limits.gang_size_max),
+    PCCL_ONE("limits.gang_waiting_max", number, 1, 1 << 20, limits.gang_waiting_max),
     PCCL_ONE("limits.stripes_max", number, 1, 1024, limits.stripes_max),
     PCCL_ONE("limits.tags_max", number, 1, 1 << 20, limits.tags_max),
     PCCL_ONE("limits.entries_max", number, 1, 1 << 24, limits.entries_max),
@@ -191,6 +194,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.optimize_per_mille", number, 0, 1000, workload.optimize_per_mille),
     PCCL_ONE("workload.interrupt_per_mille", number, 0, 1000, workload.interrupt_per_mille),
     PCCL_ONE("workload.leave_twice_per_mille", number, 0, 1000, workload.leave_twice_per_mille),
+    PCCL_ONE("workload.gang_wait_max", duration, 0, hour, workload.gang_wait_max),
     PCCL_ONE("workload.beside", number, 0, 16, workload.beside),
     PCCL_ONE("workload.beside_asks", number, 0, 8, workload.beside_asks),
     PCCL_ONE("workload.beside_queued", flag, 0, 1, workload.beside_queued),
@@ -264,6 +268,29 @@ std::string masters_text(const PeerPlan& plan) {
     return text;
 }
 
+// gang=NAME:SIZE:PLACE. Numbers that no gang can have are legal: the master refuses such a peer.
+void parse_gang(ScenarioReader& reader, const NamedValue& pair, PeerPlan& plan) {
+    const std::size_t size = pair.value.find(':');
+    const std::size_t place = size == std::string_view::npos ? size : pair.value.find(':', size + 1);
+    if (size == 0 || place == std::string_view::npos)
+        return reader.fail("a name, a size and a place such as A:2:0", pair.value, pair.value_at);
+    plan.gang.name = pair.value.substr(0, size);
+    const auto number = [&](std::size_t from, std::size_t to) {
+        return static_cast<std::uint32_t>(
+            reader.unsigned_number(pair.value.substr(from, to - from), "a number", pair.value_at + from, 0xffffffffu)
+                .value_or(0));
+    };
+    plan.gang.size = number(size + 1, place);
+    plan.gang.place = number(place + 1, pair.value.size());
+}
+
+std::string gang_text(const PeerPlan& plan) {
+    if (plan.gang.none()) return {};
+    const std::string patience =
+        plan.gang_patience == 0 ? std::string() : " gang-patience=" + duration_text(plan.gang_patience);
+    return formatted(" gang={}:{}:{}{}", plan.gang.name, plan.gang.size, plan.gang.place, patience);
+}
+
 void parse_peer(ScenarioReader& reader, Scenario& s) {
     PeerPlan plan;
     std::uint32_t region = 0;
@@ -291,8 +318,13 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
                 plan.turns = static_cast<std::uint32_t>(*v);
         } else if (pair.name == "region") {
             region = read_region(reader, pair);
+        } else if (pair.name == "gang") {
+            parse_gang(reader, pair, plan);
+        } else if (pair.name == "gang-patience") {
+            if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.gang_patience = *v;
         } else {
-            reader.fail("start=, group=, stripes=, turns=, region=, masters=, advertises, two-interfaces or rejoins",
+            reader.fail("start=, group=, stripes=, turns=, region=, masters=, gang=, gang-patience=, advertises, "
+                        "two-interfaces or rejoins",
                         word);
         }
     }
@@ -494,9 +526,10 @@ std::string to_text(const Scenario& s) {
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
         text += formatted(
-            "peer start={} group={} stripes={} turns={}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
+            "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
             p.turns, n.regions.empty() ? std::string() : formatted(" region={}", n.regions[i + 1]), masters_text(p),
-            p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
+            gang_text(p), p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "",
+            p.rejoins ? " rejoins" : "");
     }
     for (const Fault& f : s.faults) {
         text += formatted("fault {} at={} for={} a={} b={} value={}", to_text(f.kind), duration_text(f.at),

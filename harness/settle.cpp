@@ -115,7 +115,10 @@ Duration rounds_time(const Scenario& s) {
 void fit_core(Scenario& s) {
     // Without memory for ever, no collective completes.
     if (s.world.allocation_fails_per_million == 1'000'000) s.core.clear();
-    std::erase_if(s.core, [&](std::uint32_t node) { return node == 0 || node > s.peers.size(); });
+    // A peer whose gang is not complete never becomes a member.
+    std::erase_if(s.core, [&](std::uint32_t node) {
+        return node == 0 || node > s.peers.size() || !s.peers[node - 1].gang.none();
+    });
     if (!s.core.empty()) {
         const GroupId group = s.peers[s.core.front() - 1].group;
         std::erase_if(s.core, [&](std::uint32_t node) { return s.peers[node - 1].group != group; });

@@ -162,6 +162,8 @@ private:
                     s.peers[i].masters.erase(s.peers[i].masters.begin() + static_cast<std::ptrdiff_t>(at));
                 });
             }
+            if (!best_.peers[i].gang.none()) better |= change([i](Scenario& s) { s.peers[i].gang = {}; });
+            if (best_.peers[i].gang_patience != 0) better |= change([i](Scenario& s) { s.peers[i].gang_patience = 0; });
             if (best_.peers[i].rejoins) better |= change([i](Scenario& s) { s.peers[i].rejoins = false; });
         }
         const auto tags = [](Scenario& s, std::size_t) -> std::uint32_t& { return s.workload.tags; };

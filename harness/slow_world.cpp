@@ -268,7 +268,7 @@ static bool is_steady(const Scenario& s) {
 }
 
 sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) {
-    if (!is_steady(scenario)) return {};
+    if (!is_steady(scenario) || has_gangs(scenario)) return {};  // a gang ends when its first member leaves
     const auto failed = [](const Completion& c) {
         return c.result == Result::rank_connection_lost || c.result == Result::internal_error;
     };

@@ -176,6 +176,18 @@ Task<void> Process::interrupt(Duration delay, bool abort) {
     notify(interrupt_returned_);
 }
 
+// If the others of its gang do not come, a connect waits for ever. A thread gives it up when applications are told to
+// end, and sometimes before.
+Task<void> Process::watch_gang() {
+    while (!finished_) {
+        co_await sleep(gang_draw_.log_uniform(10 * millisecond, 200 * millisecond));
+        if (!connecting_ || interrupted_at_ != never || !interrupt_.done()) continue;
+        if (!stopping() && now() < waits_until_) continue;
+        interrupt_ = interrupt(microsecond, gang_draw_.chance(700'000));
+        interrupt_.start();
+    }
+}
+
 // A second abort, right after the first call. It must return too when the other calls have returned.
 Task<void> Process::leave_again() {
     co_await sleep(microsecond);

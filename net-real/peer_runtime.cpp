@@ -49,7 +49,7 @@ core::Duration user_timeout(core::Duration peer_timeout) {
     return std::max<core::Duration>(2 * peer_timeout, 10 * core::second);
 }
 
-// Packs the four numbers into one word, so that they are read together. peers_max fits into 16 bits.
+// Packs four numbers into one word, so that they are read together. peers_max fits into 16 bits.
 std::uint64_t pack(const core::Attributes& attributes) {
     auto clamp = [](std::uint32_t value) { return static_cast<std::uint64_t>(std::min<std::uint32_t>(value, 0xFFFF)); };
     return clamp(attributes.global_world) | clamp(attributes.group_world) << 16 | clamp(attributes.groups) << 32 |
@@ -58,7 +58,7 @@ std::uint64_t pack(const core::Attributes& attributes) {
 
 core::Attributes unpack(std::uint64_t packed) {
     auto part = [packed](int index) { return static_cast<std::uint32_t>((packed >> (16 * index)) & 0xFFFF); };
-    return {part(0), part(1), part(2), part(3)};
+    return {part(0), part(1), part(2), part(3), 0};
 }
 
 core::Completion failed(core::Result result, std::string message) {
@@ -115,7 +115,8 @@ struct PeerRuntime::State final : LoopClient {
     core::Uuid known_uuid;                                       // identity named by `who`; the loop's thread only
     core::Duration known_peer_timeout = settings.timeouts.peer;  // the loop's thread only
     Calls calls;
-    std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};
+    std::atomic<std::uint64_t> attributes{pack(core::Attributes{})};  // without `gangs`
+    std::atomic<std::uint32_t> gangs{0};
     std::atomic<bool> started{false};
     std::atomic<bool> stopped{false};
     std::mutex stop_mutex;
@@ -172,13 +173,14 @@ struct PeerRuntime::State final : LoopClient {
     }
     void shut_down(core::Instant, core::Effects&) override {}  // stop() has left the run already
     void complete(const core::Complete& effect) override {
-        attributes.store(pack(effect.completion.attributes), std::memory_order_release);
+        set_attributes(effect.completion.attributes);
         if (auto second = calls.complete(effect.ticket, effect.completion)) loop->deliver(std::move(*second));
     }
     void notice(std::string_view text) override {
         if (settings.notice) settings.notice(text);
     }
     void set_attributes(const core::Attributes& now) override {
+        gangs.store(now.gangs, std::memory_order_relaxed);
         attributes.store(pack(now), std::memory_order_release);
     }
     void log(Severity severity, std::string_view text) override {
@@ -186,7 +188,7 @@ struct PeerRuntime::State final : LoopClient {
     }
     void ended(const std::string& reason) override {
         if (!reason.empty()) log(Severity::err, reason);
-        attributes.store(pack(core::Attributes{}), std::memory_order_release);
+        set_attributes(core::Attributes{});
         calls.fail_all(failed(core::Result::internal_error,
                               reason.empty() ? "the communicator was closed" : "the communicator is lost: " + reason));
     }
@@ -404,6 +406,8 @@ bool PeerRuntime::start(std::string& error) {
     config.master = state.settings.master;
     config.other_masters = state.settings.other_masters;
     config.group = state.settings.group;
+    config.gang = state.settings.gang;
+    config.gang_patience = state.settings.gang_patience;
     config.stripes = state.settings.stripes;
     config.listen_port = state.loop->port();
     config.has_advertised = state.settings.advertised.has_value();
@@ -440,7 +444,11 @@ core::Completion PeerRuntime::call(core::Command first, core::Command second, bo
     return state_->run(std::move(first), std::move(second), first_failed, std::nullopt);
 }
 
-core::Attributes PeerRuntime::attributes() const { return unpack(state_->attributes.load(std::memory_order_acquire)); }
+core::Attributes PeerRuntime::attributes() const {
+    core::Attributes now = unpack(state_->attributes.load(std::memory_order_acquire));
+    now.gangs = state_->gangs.load(std::memory_order_relaxed);
+    return now;
+}
 
 std::uint16_t PeerRuntime::listen_port() const { return state_->loop->port(); }
 

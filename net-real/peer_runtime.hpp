@@ -27,6 +27,8 @@ struct PeerSettings {
     core::Endpoint master;
     std::vector<core::Endpoint> other_masters;  // further addresses of the master (a name may have several), in order
     core::GroupId group = 0;
+    core::Gang gang;                   // with which it joins and leaves; none: alone
+    core::Duration gang_patience = 0;  // how long it waits for missing places of its gang; 0: without limit
     std::uint32_t stripes = 0;  // connections to the ring neighbour; 0: the default
     core::Limits limits;
     core::Timeouts timeouts;

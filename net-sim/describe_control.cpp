@@ -51,8 +51,11 @@ std::string text_of(const proto::PeerMessage& m) {
     switch (m.kind_case()) {
     case proto::PeerMessage::kHello: {
         const auto& h = m.hello();
-        return formatted("hello {} group {} generation {} seen {}{}", peer_name(h.uuid()), h.group(), h.generation(),
-                         h.seen(), h.run_id().empty() ? " newcomer" : " resumes");
+        const std::string gang =
+            h.has_gang() ? formatted(" place {} of {} of gang {}", h.gang().place(), h.gang().size(), h.gang().name())
+                         : std::string();
+        return formatted("hello {} group {} generation {} seen {}{}{}", peer_name(h.uuid()), h.group(), h.generation(),
+                         h.seen(), h.run_id().empty() ? " newcomer" : " resumes", gang);
     }
     case proto::PeerMessage::kVote: return vote_text(m.vote());
     case proto::PeerMessage::kEdge: {

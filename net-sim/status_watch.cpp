@@ -25,8 +25,11 @@ Lines lines_of_promised(const std::string& promised) {
         for (std::string next; words >> next;) word.push_back(next);
         if (word.empty()) continue;
         if (word[0] == "member") {
-            lines.insert(
-                formatted("member {} of {} at {}{}", word[1], word[3], word[7], word.size() > 8 ? " synced" : ""));
+            const bool synced = word.size() > 8 && word[8] == "synced";
+            const std::size_t gang = synced ? 9 : 8;  // place K of N of gang NAME
+            lines.insert(formatted("member {} of {} at {}{}{}", word[1], word[3], word[7], synced ? " synced" : "",
+                                   word.size() > gang + 6 ? formatted(" place {} of {}", word[gang + 1], word[gang + 6])
+                                                          : std::string()));
         } else if (word[0] == "group") {
             std::string group = formatted("group {} expects {} runs {}", word[1], word[3], word[5]);
             for (std::size_t i = 7; i < word.size() && word[i] != "sync"; ++i) group += " " + word[i];
@@ -45,8 +48,10 @@ Lines lines_of_status(const MasterStatus& status) {
     for (const MasterStatus::Peer& peer : status.peers) {
         if (peer.state == MasterStatus::PeerState::joining || peer.state == MasterStatus::PeerState::unreachable)
             continue;
-        lines.insert(formatted("member {} of {} at {}{}", short_name(peer.uuid), peer.group, to_text(peer.endpoint),
-                               peer.synced ? " synced" : ""));
+        lines.insert(formatted("member {} of {} at {}{}{}", short_name(peer.uuid), peer.group, to_text(peer.endpoint),
+                               peer.synced ? " synced" : "",
+                               peer.gang.empty() ? std::string()
+                                                 : formatted(" place {} of {}", peer.place, peer.gang)));
     }
     for (const MasterStatus::Group& group : status.groups) {
         std::string line = formatted("group {} expects {} runs {}", group.id, group.expected_revision, group.running);

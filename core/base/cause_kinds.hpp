@@ -161,7 +161,17 @@ namespace pccl::core {
     X(room_too_small, "peer {p} has room for {n} elements, and the pieces for it have {n}")                            \
     X(too_many_pieces, "the members' pieces have {n} elements in {n} parts, more than one collective can have")        \
     X(too_many_counts, "its counts for {n} members do not fit into a message")                                         \
-    X(counts_misfit, "it has {n} counts for {n} members")
+    X(counts_misfit, "it has {n} counts for {n} members")                                                              \
+    /* gangs */                                                                                                        \
+    X(gang_lost, "its gang '{t}' lost place {n}: {c}")                                                                 \
+    X(gang_impossible,                                                                                                 \
+      "a gang needs a name of 1 to {n} printable ASCII characters, a size of 1 to {n}, and a place below its size")    \
+    X(gang_sizes_differ,                                                                                               \
+      "gang '{t}' has {n} places, and this peer declares {n}; start all its processes with the same size")             \
+    X(gang_place_taken,                                                                                                \
+      "peer {p} lives and has place {n} of gang '{t}'; give each process another place, and each gang another name")   \
+    X(gang_incomplete, "gang '{t}' was not complete within {n} ms: nobody has taken its place {n}")                    \
+    X(gangs_wait, "{n} processes wait for the rest of their gangs already, which is the limit")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -39,6 +39,9 @@ struct Limits {
     // cannot prove its seat, and is refused like a process whose seat another one resumed.
     std::uint32_t former_tokens_max = 16;
     std::uint32_t joiner_reports_at_once = 32;  // reports of one joiner that are processed at once, per tick
+    std::uint32_t gang_name_bytes_max = 64;
+    std::uint32_t gang_size_max = 1024;     // places
+    std::uint32_t gang_waiting_max = 1024;  // processes that wait for the rest of their gangs; beside peers_max
     // of the status
     std::uint32_t votes_listed = 64;
     std::uint32_t operations_listed = 32;  // of each group

@@ -142,6 +142,19 @@
     X(plan_waits_for_the_disk, "topology", "edge not judged while the word to dial it is held")                        \
     X(disk_hung, "topology", "clocks of edges do not count the time that a disk hung")                                 \
     X(joiner_not_admissible, "topology", "joiner left out of an admission")                                            \
+    X(gang_complete, "topology", "last place of a waiting gang taken")                                                 \
+    X(gang_admitted, "topology", "gang admitted")                                                                      \
+    X(gang_left_out, "topology", "gang not admitted: one of its places cannot be")                                     \
+    X(gang_unreachable, "topology", "gang comes last: one of its places cannot be reached")                            \
+    X(gang_awaits_former, "topology", "complete gang waits until members of its name are gone")                        \
+    X(gang_place_claimed, "topology", "newcomer waits for a place that another has")                                   \
+    X(gang_place_inherited, "topology", "place of a gone newcomer given to one that waited for it")                    \
+    X(gang_place_taken, "topology", "newcomer refused: the holder of its place lives")                                 \
+    X(gang_sizes_differ, "topology", "newcomer refused: another size of its gang")                                     \
+    X(gang_impossible, "topology", "newcomer refused: no gang can be like that")                                       \
+    X(gangs_wait, "topology", "newcomer refused: too many wait for their gangs")                                       \
+    X(gang_patience_over, "topology", "newcomer refused: its gang was not complete in time")                           \
+    X(gang_removed, "membership", "gang removed as a whole")                                                           \
     X(ring_searched, "topology", "ring found by search")                                                               \
     X(ring_not_found, "topology", "no ring exists without a forbidden edge")                                           \
     X(unwanted_edge_closed, "topology", "edge closed because the plan dropped it")                                     \

@@ -76,37 +76,64 @@ void RunState::apply_topology(const proto::TopologyDecision& topology) {
         read(admitted.address(), member.endpoint);
         member.token = admitted.token();
         member.concurrent_ops = admitted.concurrent_ops();
+        if (!admitted.has_gang()) continue;
+        member.gang = gang_of(admitted.gang());
+        place(uuid_of(admitted.uuid()), member.gang);
     }
     for (const auto& ring : topology.rings()) groups[ring.group()].ring = order_of(ring);
     if (topology.admitted_size() > 0) ++epoch;
 }
 
+void RunState::place(const Uuid& member, const Gang& gang) {
+    std::vector<Uuid>& places = gangs[gang.name];
+    places.resize(gang.size);
+    places[gang.place] = member;
+}
+
+std::vector<Uuid> RunState::mates_of(const Uuid& member) const {
+    const auto gang = gangs.find(members.at(member).gang.name);
+    if (gang == gangs.end()) return {};
+    std::vector<Uuid> mates = gang->second;
+    std::erase(mates, member);
+    return mates;
+}
+
 void RunState::apply_removal(const proto::RemovalDecision& removal, const Cause& cause) {
     const Uuid uuid = uuid_of(removal.uuid());
-    const auto it = members.find(uuid);
-    if (it == members.end()) return;
-    const GroupId group = it->second.group;
-    members.erase(it);
+    if (!members.contains(uuid)) return;
+    gangs.erase(members.at(uuid).gang.name);
     ++epoch;
+    take_out(uuid, cause);
+    for (const std::string& mate : removal.mates()) take_out(uuid_of(mate), cause_of(removal.mates_cause()));
+    set_ring(removal.ring());
+    for (const proto::RingRecord& ring : removal.mates_rings()) set_ring(ring);
+}
+
+void RunState::take_out(const Uuid& uuid, const Cause& cause) {
+    if (members.erase(uuid) == 0) return;
     removed[uuid] = cause;
     removed_order_.push_back(uuid);
     if (removed_order_.size() > removed_kept_) {
         removed.erase(removed_order_.front());
         removed_order_.pop_front();
     }
-    GroupState& state = groups[group];
-    state.ring = order_of(removal.ring());
-    if (state.ring.empty()) {
-        // The last member is gone. Nobody is left to decide the group's operations, and its revision starts anew.
-        PROBE(last_of_group_gone);
-        if (state.running_ops != 0) PROBE(last_of_group_gone_with_operation);
-        for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
-        groups.erase(group);
-    }
     if (const auto waiting = untold_.find(uuid); waiting != untold_.end()) {
         for (const std::uint64_t index : waiting->second) forget(index, uuid);
         untold_.erase(waiting);
     }
+}
+
+// After a removal.
+void RunState::set_ring(const proto::RingRecord& ring) {
+    const GroupId group = ring.group();
+    GroupState& state = groups[group];
+    state.ring = order_of(ring);
+    if (!state.ring.empty()) return;
+    // The last member is gone. Nobody is left to decide the group's operations, and its revision starts anew.
+    PROBE(last_of_group_gone);
+    if (state.running_ops != 0) PROBE(last_of_group_gone_with_operation);
+    for (auto op = ops.begin(); op != ops.end();) op = op->second.group == group ? ops.erase(op) : std::next(op);
+    groups.erase(group);
 }
 
 void RunState::keep(std::uint64_t index, Kept kept) {
@@ -213,8 +240,10 @@ void RunState::apply_decision(const proto::Decision& decision) {
 std::string RunState::promised() const {
     std::string text = formatted("run {} index {} chain {} epoch {} \n", short_name(run_id), last_index, chain, epoch);
     for (const auto& [uuid, m] : members) {
-        text += formatted("member {} group {} seniority {} at {}{}\n", short_name(uuid), m.group, m.seniority,
+        text += formatted("member {} group {} seniority {} at {}{}", short_name(uuid), m.group, m.seniority,
                           to_text(m.endpoint), m.synced ? " synced" : "");
+        if (!m.gang.none()) text += formatted(" place {} of {} of gang {}", m.gang.place, m.gang.size, m.gang.name);
+        text += "\n";
     }
     for (const auto& [id, group] : groups) {
         text += formatted("group {} expects {} runs {} ring", id, group.expected, group.running_ops);
@@ -241,6 +270,7 @@ std::string RunState::promised() const {
 proto::Sizes RunState::sizes() const {
     proto::Sizes sizes;
     sizes.set_epoch(epoch);
+    sizes.set_gangs(static_cast<std::uint32_t>(gangs.size()));
     for (const auto& [id, group] : groups) {
         if (group.ring.empty()) continue;
         auto* entry = sizes.add_groups();
@@ -252,7 +282,7 @@ proto::Sizes RunState::sizes() const {
 
 bool RunState::has_sizes(const proto::Sizes& told) const {
     const proto::Sizes own = sizes();
-    return told.epoch() == own.epoch() &&
+    return told.epoch() == own.epoch() && told.gangs() == own.gangs() &&
            std::equal(told.groups().begin(), told.groups().end(), own.groups().begin(), own.groups().end(),
                       [](const auto& a, const auto& b) { return a.group() == b.group() && a.size() == b.size(); });
 }
@@ -395,6 +425,17 @@ void RunState::check() const {
     }
     ASSERT(seats == members.size());
     for (const auto& [uuid, member] : members) ASSERT(member.seniority < next_seniority_ && !removed.contains(uuid));
+    std::size_t in_gangs = 0;
+    for (const auto& [name, places] : gangs) {
+        for (std::uint32_t place = 0; place < places.size(); ++place) {
+            const auto member = members.find(places[place]);
+            ASSERT(member != members.end());
+            ASSERT((member->second.gang == Gang{name, static_cast<std::uint32_t>(places.size()), place}));
+        }
+        in_gangs += places.size();
+    }
+    ASSERT(std::count_if(members.begin(), members.end(), [](const auto& entry) { return !entry.second.gang.none(); }) ==
+           static_cast<std::ptrdiff_t>(in_gangs));
     std::size_t waiting = 0, untold = 0;
     for (const auto& [index, kept] : kept_) {
         ASSERT(index <= last_index && index == kept.decision.index() && !kept.waiting.empty());

@@ -7,6 +7,7 @@
 // alone, so the master can send it again at any time.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/base/ids.hpp"
 #include "core/events.hpp"
 #include "core/wire/control.pb.h"
@@ -26,6 +27,7 @@ struct MemberState {
     Endpoint endpoint;
     std::uint64_t token = 0;
     std::uint64_t token_next = 0;              // issued at a resume, not confirmed yet; 0: none
+    Gang gang;
     std::uint32_t concurrent_ops = 1;          // its group runs at most the minimum of its members' values at a time
     bool synced = false;                       // completed a sync of this run
     std::uint64_t told = 0;                    // index of the last decision that it has acknowledged; 0: none
@@ -91,6 +93,9 @@ public:
     std::map<Uuid, MemberState> members;
     std::map<GroupId, GroupState> groups;
     std::map<OpId, RunningOp> ops;
+    // The gangs among the members, by name, and the member at each place. All places are taken: a gang is admitted and
+    // removed as a whole.
+    std::map<std::string, std::vector<Uuid>> gangs;
     std::map<Uuid, Cause> removed;  // and why; the last removed_kept ones
 
     // Members and rings are the same peers; counts are those of what they count; every decision that is kept waits for a
@@ -99,7 +104,9 @@ public:
     // Run, members, groups, operations and removals as readable text. A replay must give the same text. It contains no
     // acknowledgements, because they are not journalled.
     std::string promised() const;
-    // The epoch and the size of each group.
+    // The other members of its gang.
+    std::vector<Uuid> mates_of(const Uuid& member) const;
+    // The epoch, the size of each group, and the number of gangs.
     proto::Sizes sizes() const;
     bool has_sizes(const proto::Sizes& told) const;  // `told` equals sizes()
     std::vector<Uuid> everyone() const;
@@ -139,6 +146,9 @@ private:
     void apply_decision(const proto::Decision& decision);
     void apply_topology(const proto::TopologyDecision& topology);
     void apply_removal(const proto::RemovalDecision& removal, const Cause& cause);
+    void take_out(const Uuid& member, const Cause& cause);
+    void set_ring(const proto::RingRecord& ring);
+    void place(const Uuid& member, const Gang& gang);
     void apply_sync(const proto::Decision& decision);
     void consume(const std::string& uuid, Serial serial, std::uint64_t index);
 

@@ -28,6 +28,7 @@ void write_member(const Uuid& uuid, const MemberState& member, proto::MemberSnap
     write(member.endpoint, *record.mutable_address());
     record.set_token(member.token);
     record.set_concurrent_ops(member.concurrent_ops);
+    if (!member.gang.none()) write(member.gang, *record.mutable_gang());
     to.set_token_next(member.token_next);
     to.set_seniority(member.seniority);
     to.set_synced(member.synced);
@@ -48,6 +49,7 @@ MemberState read_member(const proto::MemberSnapshot& from) {
     member.token = from.member().token();
     member.token_next = from.token_next();
     member.concurrent_ops = from.member().concurrent_ops();
+    if (from.member().has_gang()) member.gang = gang_of(from.member().gang());
     member.synced = from.synced();
     member.told = from.told();
     member.told_chain = from.told_chain();
@@ -136,7 +138,11 @@ bool RunState::restore(const proto::Snapshot& from) {
     chain = from.chain();
     epoch = from.epoch();
     next_seniority_ = from.next_seniority();
-    for (const auto& member : from.members()) members[uuid_of(member.member().uuid())] = read_member(member);
+    for (const auto& member : from.members()) {
+        const Uuid uuid = uuid_of(member.member().uuid());
+        members[uuid] = read_member(member);
+        if (!members[uuid].gang.none()) place(uuid, members[uuid].gang);
+    }
     for (const auto& group : from.groups()) groups[group.ring().group()] = read_group(group);
     for (const auto& record : from.operations()) {
         RunningOp& op = ops[record.op()];

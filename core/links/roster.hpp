@@ -45,8 +45,10 @@ public:
     virtual bool plan_waits(const Uuid& peer) const = 0;
 
     // ---- membership
-    // Removes it for good, by a decision. Does nothing if it is not a member.
+    // Removes it for good, by a decision, and with it its gang. Does nothing if it is not a member.
     virtual void remove(const Uuid& member, const Cause& cause) = 0;
+    // Refuses a newcomer that has registered: its connect call fails with this cause. Ignores other peers.
+    virtual void turn_away(const Uuid& newcomer, const Cause& cause) = 0;
 
 protected:
     ~Roster() = default;

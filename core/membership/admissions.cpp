@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,7 +72,7 @@ void Admissions::decide_pending(const Ballot& ballot) {
 }
 
 void Admissions::admit_orphans() {
-    if (!state_.members.empty() || joiners_.empty()) return;
+    if (!state_.members.empty() || joiners_.taking_part() == 0) return;
     PROBE(orphans_admitted);
     proto::Decision decision;
     add_admissions(decision, true);
@@ -79,25 +81,18 @@ void Admissions::admit_orphans() {
 }
 
 // Moves joiners into `decision` and gives them sessions. `all`: no member is left that could connect with them, so all
-// joiners are admitted.
+// joiners are admitted, except for those whose gangs are not complete.
 void Admissions::add_admissions(proto::Decision& decision, bool all) {
     proto::TopologyDecision& topology = *decision.mutable_topology();
     std::map<GroupId, std::uint32_t> size;
     for (const auto& [id, group] : state_.groups) size[id] = static_cast<std::uint32_t>(group.ring.size());
-    for (const GroupId id : joiners_.groups()) {
-        std::vector<Uuid> ring, admitted;
-        if (all) {
-            admitted = joiners_.in_order(id);
-            ring = admitted;
-        } else {
-            admitted = joiners_.admissible(id, ring);
-        }
-        if (admitted.empty()) continue;
+    std::set<std::string> gangs;
+    for (const auto& [id, admission] : all ? joiners_.everybody() : joiners_.admissible()) {
         auto* record = topology.add_rings();
         record->set_group(id);
-        for (const Uuid& uuid : ring) record->add_order(to_bytes(uuid));
-        size[id] = static_cast<std::uint32_t>(ring.size());
-        for (const Uuid& uuid : admitted) {
+        for (const Uuid& uuid : admission.ring) record->add_order(to_bytes(uuid));
+        size[id] = static_cast<std::uint32_t>(admission.ring.size());
+        for (const Uuid& uuid : admission.admitted) {
             const Joiners::Joiner joiner = *joiners_.find(uuid);
             auto* member = topology.add_admitted();
             member->set_uuid(to_bytes(uuid));
@@ -105,6 +100,8 @@ void Admissions::add_admissions(proto::Decision& decision, bool all) {
             write(joiner.endpoint, *member->mutable_address());
             member->set_token(joiner.token);
             member->set_concurrent_ops(joiner.concurrent_ops);
+            if (!joiner.gang.none()) write(joiner.gang, *member->mutable_gang());
+            if (!joiner.gang.none() && gangs.insert(joiner.gang.name).second) PROBE(gang_admitted);
             joiners_.erase(uuid);
             registry_.admit(uuid, joiner);
             turn_.log(LogLevel::info, formatted("peer {} admitted to group {}", short_name(uuid), id));
@@ -112,6 +109,7 @@ void Admissions::add_admissions(proto::Decision& decision, bool all) {
     }
     auto* sizes = decision.mutable_sizes();
     sizes->set_epoch(state_.epoch + (topology.admitted_size() > 0 ? 1 : 0));
+    sizes->set_gangs(static_cast<std::uint32_t>(state_.gangs.size() + gangs.size()));
     for (const auto& [id, count] : size) {
         if (count == 0) continue;
         auto* entry = sizes->add_groups();

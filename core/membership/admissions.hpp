@@ -4,7 +4,7 @@
 // It owns no state. Joiners owns the newcomers that wait; RunState and Registry own the members.
 //
 // Invariants: newcomers are admitted by an update that all members have voted for, or if the run has no member. A
-// decision that admits a newcomer contains the world sizes that result from it.
+// decision that admits a newcomer contains the world sizes that result from it, and admits all of its gang.
 #pragma once
 
 #include "core/journal/decision_log.hpp"

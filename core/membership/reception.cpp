@@ -111,7 +111,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         return;
     }
     // A joiner that dials again keeps its place.
-    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.size() >= turn_.limits.peers_max) {
+    // Newcomers whose gangs are not complete have a limit of their own.
+    const std::size_t adds = hello.has_gang() ? joiners_.gangs().completed_by(gang_of(hello.gang())) : 1;
+    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL, make_cause<CauseKind::run_full>(turn_.limits.peers_max));
         return;
     }
@@ -136,7 +138,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
 }
 
 void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
-    if (const Joiners::Joiner* existing = joiners_.find(uuid)) {
+    const Joiners::Joiner* existing = joiners_.find(uuid);
+    const Gang gang = hello.has_gang() ? gang_of(hello.gang()) : Gang{};
+    if (existing != nullptr) {
         // The peers that dial a waiting newcomer have its name, but not its token.
         if (!same_secret(hello.token(), existing->token)) {
             PROBE(joiner_impersonated);
@@ -148,6 +152,14 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
             return;
         }
         PROBE(joiner_dialled_again);
+    }
+    if (hello.has_gang() && (existing == nullptr || existing->gang != gang)) {
+        if (const Cause why = joiners_.gangs().why_not(gang); !why.empty()) {
+            links_.refuse(id, proto::REFUSED_OTHER, why);
+            return;
+        }
+    }
+    if (existing != nullptr) {
         const LinkId old = existing->link;
         ASSERT(old != id);
         joiners_.erase(uuid);
@@ -165,6 +177,9 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     joiner.endpoint = address;
     joiner.token = hello.token();
     joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, turn_.limits.tags_max);
+    joiner.gang = gang;
+    joiner.gang_patience = static_cast<Duration>(hello.gang().patience_ms()) * millisecond;
+    if (!gang.none()) joiners_.enter_gang(uuid);
     proto::MasterMessage message;
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);

@@ -10,6 +10,8 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -309,34 +311,69 @@ void Registry::remove(const Uuid& uuid, const Cause& cause) {
     const bool left = cause.kind == CauseKind::left;
     const auto member = state_.members.find(uuid);
     if (member == state_.members.end()) return;
-    const GroupId group = member->second.group;
+    const Gang gang = member->second.gang;
+    std::vector<Uuid> gone = state_.mates_of(uuid);
+    gone.insert(gone.begin(), uuid);
+    std::vector<std::pair<Uuid, GroupId>> groups;
+    for (const Uuid& each : gone) groups.emplace_back(each, state_.members.at(each).group);
+    const Cause mates_cause =
+        gone.size() == 1 ? Cause{} : make_cause<CauseKind::gang_lost>(gang.name, gang.place, cause);
     proto::Decision decision;
-    auto* removal = decision.mutable_removal();
-    removal->set_uuid(to_bytes(uuid));
+    write_removal(gone, *decision.mutable_removal());
     write(cause, *decision.mutable_cause());
-    removal->mutable_ring()->set_group(group);
-    for (const Uuid& other : rings_.ring_without(group, uuid)) removal->mutable_ring()->add_order(to_bytes(other));
-    LinkId link = 0;
-    const auto session = sessions_.find(uuid);
-    if (session != sessions_.end()) {
-        link = session->second.link;
-        sessions_.erase(session);
+    if (gone.size() > 1) write(mates_cause, *decision.mutable_removal()->mutable_mates_cause());
+    std::vector<LinkId> links;
+    for (const Uuid& each : gone) {
+        const auto session = sessions_.find(each);
+        links.push_back(session == sessions_.end() ? 0 : session->second.link);
+        if (session != sessions_.end()) sessions_.erase(session);
     }
+    if (gone.size() > 1) PROBE(gang_removed);
     decisions_.append(decision);
-    rings_.forget(uuid);
-    owner_.member_removed(uuid, group);
+    for (const auto& [each, group] : groups) {
+        rings_.forget(each);
+        owner_.member_removed(each, group);
+    }
     const std::string why = to_text(cause);
     turn_.log(left ? LogLevel::info : LogLevel::warn, formatted("peer {} removed: {}", short_name(uuid), why));
+    if (gone.size() > 1)
+        turn_.log(LogLevel::warn, formatted("gang '{}' is removed with it: {} members", gang.name, gone.size()));
     if (!left) notice_all(formatted("peer {} was removed: {}", short_name(uuid), why));
-    if (link != 0) {
-        if (left) {
-            links_.drop(link, true);
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+        if (links[i] == 0) continue;
+        if (i == 0 && left) {
+            links_.drop(links[i], true);
         } else {
-            links_.refuse(link, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(cause));
+            links_.refuse(links[i], proto::REFUSED_REMOVED,
+                          make_cause<CauseKind::removed>(i == 0 ? cause : mates_cause));
         }
     }
     agenda_.topology = true;
     agenda_.everything = true;
+}
+
+// `gone`: the member and the others of its gang. One decision removes them all, so the others never see a part of a
+// gang.
+void Registry::write_removal(const std::vector<Uuid>& gone, proto::RemovalDecision& removal) const {
+    const auto write_ring = [&](GroupId group, proto::RingRecord& ring) {
+        ring.set_group(group);
+        for (const Uuid& other : rings_.ring_without(group, gone)) ring.add_order(to_bytes(other));
+    };
+    removal.set_uuid(to_bytes(gone.front()));
+    const GroupId first = state_.members.at(gone.front()).group;
+    write_ring(first, *removal.mutable_ring());
+    std::set<GroupId> others;
+    for (const Uuid& mate : std::span(gone).subspan(1)) {
+        removal.add_mates(to_bytes(mate));
+        others.insert(state_.members.at(mate).group);
+    }
+    others.erase(first);
+    for (const GroupId group : others) write_ring(group, *removal.add_mates_rings());
+}
+
+void Registry::turn_away(const Uuid& newcomer, const Cause& cause) {
+    const Joiners::Joiner* joiner = joiners_.find(newcomer);
+    if (joiner != nullptr) links_.refuse(joiner->link, proto::REFUSED_OTHER, cause);
 }
 
 // The master keeps decisions until a member has acknowledged them. A living member that never acknowledges would fill

@@ -6,9 +6,9 @@
 // all members have resumed, or until its time is over. Registry implements Roster: it finds the link of a peer for the
 // other parts of the master. It sends decisions to their recipients.
 //
-// Invariants: each member has one session and at most one current link. A seat is removed once, by a decision. In a
-// grace no member is removed for being away or silent. A neighbour's report removes nobody while the order of events is
-// unknown.
+// Invariants: each member has one session and at most one current link. A seat is removed once, by a decision, which
+// removes its whole gang. In a grace no member is removed for being away or silent. A neighbour's report removes nobody
+// while the order of events is unknown.
 #pragma once
 
 #include "core/base/secret.hpp"
@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace pccl::core {
 
@@ -96,6 +97,7 @@ public:
     std::uint32_t control_bytes(const Uuid& peer) const override { return links_.at(link_of(peer)).control_bytes; }
     bool plan_waits(const Uuid& peer) const override;
     void remove(const Uuid& member, const Cause& cause) override;
+    void turn_away(const Uuid& newcomer, const Cause& cause) override;
 
     // ---- knowledge
     struct Session {
@@ -123,6 +125,7 @@ public:
 private:
     void tell(const Uuid& uuid, proto::Answer answer);
     void notice_all(const std::string& text);
+    void write_removal(const std::vector<Uuid>& gone, proto::RemovalDecision& removal) const;
     void begin_absence(Session& session);
     bool absent_too_long(const Session& session) const;
     void remove_unheeding();

@@ -95,6 +95,10 @@ void Session::opened() {
     else
         hello->mutable_advertised()->set_port(config_.listen_port);
     hello->set_concurrent_ops(turn_.limits.concurrent_ops);
+    if (!config_.gang.none()) {
+        write(config_.gang, *hello->mutable_gang());
+        hello->mutable_gang()->set_patience_ms(static_cast<std::uint32_t>(config_.gang_patience / millisecond));
+    }
     hello->set_seen(seen_);
     hello->set_seen_chain(seen_chain_);
     hello->set_newcomer_links(turn_.limits.newcomer_links_max);

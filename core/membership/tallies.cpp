@@ -19,16 +19,11 @@ void Tallies::recording(const proto::Record& record) {
     if (decision.has_topology()) {
         admitted_ += static_cast<std::uint64_t>(decision.topology().admitted_size());
     } else if (decision.has_removal()) {
-        ++removed_;
-        removals_.push_back({uuid_of(decision.removal().uuid()), cause_of(decision.cause()), turn_.now});
-        if (removals_.size() > turn_.limits.removals_listed) removals_.pop_front();
-        if (decision.removal().ring().order_size() != 0) return;
-        // The group ends with its last member.
-        const GroupId group = decision.removal().ring().group();
-        groups_.erase(group);
-        for (const auto& [id, op] : state_.ops) {
-            if (op.group == group) operations_.erase(id);
-        }
+        const proto::RemovalDecision& removal = decision.removal();
+        note_removal(uuid_of(removal.uuid()), cause_of(decision.cause()));
+        for (const std::string& mate : removal.mates()) note_removal(uuid_of(mate), cause_of(removal.mates_cause()));
+        end_if_empty(removal.ring());
+        for (const proto::RingRecord& ring : removal.mates_rings()) end_if_empty(ring);
     } else if (decision.has_start()) {
         MasterStatus::Tally& tally = groups_[decision.start().group()];
         ++(decision.start().op() == 0 ? tally.refused : tally.started);
@@ -50,6 +45,21 @@ void Tallies::recording(const proto::Record& record) {
         const bool success =
             std::any_of(seats.begin(), seats.end(), [&](const auto& seat) { return result_in(decision, seat) == 0; });
         if (success) ++groups_[decision.sync().group()].syncs;
+    }
+}
+
+void Tallies::note_removal(const Uuid& member, const Cause& cause) {
+    ++removed_;
+    removals_.push_back({member, cause, turn_.now});
+    if (removals_.size() > turn_.limits.removals_listed) removals_.pop_front();
+}
+
+// A group ends with its last member.
+void Tallies::end_if_empty(const proto::RingRecord& ring) {
+    if (ring.order_size() != 0) return;
+    groups_.erase(ring.group());
+    for (const auto& [id, op] : state_.ops) {
+        if (op.group == ring.group()) operations_.erase(id);
     }
 }
 

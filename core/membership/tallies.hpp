@@ -42,6 +42,9 @@ public:
     void check() const;
 
 private:
+    void note_removal(const Uuid& member, const Cause& cause);
+    void end_if_empty(const proto::RingRecord& ring);
+
     Turn& turn_;
     const RunState& state_;
     std::uint64_t admitted_ = 0;

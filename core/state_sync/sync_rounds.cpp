@@ -47,13 +47,14 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
     for (const Verdict& verdict : election.verdicts) {
         if (verdict.removed) roster_.remove(verdict.uuid, verdict.cause);
     }
+    if (!state_.groups.contains(key.group)) return;  // all its members went with their gangs
     proto::Decision decision;
     auto* sync = decision.mutable_sync();
     sync->set_group(key.group);
     sync->set_revision(election.revision);
     bool transfer = false;
     for (const Verdict& verdict : election.verdicts) {
-        if (verdict.removed) continue;
+        if (verdict.removed || !state_.members.contains(verdict.uuid)) continue;  // some go with their gangs
         auto* seat = decision.add_seats();
         seat->set_uuid(to_bytes(verdict.uuid));
         seat->set_serial(ballot.votes().at(verdict.uuid).serial);
@@ -72,6 +73,7 @@ void SyncRounds::decide(const BallotKey& key, const std::vector<Uuid>& electors)
         // A newcomer may hold the compared content by chance, but it lacks the entries that may differ. So veterans
         // come first.
         std::vector<Uuid> holders = election.holders;
+        std::erase_if(holders, [&](const Uuid& uuid) { return !state_.members.contains(uuid); });
         std::stable_partition(holders.begin(), holders.end(),
                               [&](const Uuid& uuid) { return state_.members.at(uuid).synced; });
         for (const Uuid& uuid : holders) {

@@ -32,17 +32,50 @@ std::size_t Joiners::newcomers_at_a_time(const std::vector<Uuid>& ring) const {
     return std::max<std::size_t>(least / 2, 1);
 }
 
-void Joiners::comes_last(const Uuid& uuid, Joiner& joiner) {
+// The newcomer and, if it is in a complete gang, the others of its gang: they are admitted together.
+std::vector<Uuid> Joiners::unit_of(const Uuid& uuid) const {
+    const Joiner& joiner = joiners_.at(uuid);
+    if (joiner.gang.none() || !gangs_.complete_with(uuid, joiner.gang)) return {uuid};
+    std::vector<Uuid> unit;
+    for (const auto& [place, holder] : gangs_.find(joiner.gang.name)->holders) unit.push_back(holder);
+    return unit;
+}
+
+// The newcomer whose clocks are those of the unit.
+Joiners::Joiner& Joiners::lead_of(const Uuid& uuid) { return joiners_.at(unit_of(uuid).front()); }
+
+void Joiners::set_behind(const Uuid& uuid, bool told_unreachable, bool behind) {
+    for (const Uuid& each : unit_of(uuid)) {
+        Joiner& joiner = joiners_.at(each);
+        joiner.told_unreachable = told_unreachable;
+        joiner.behind = behind;
+        joiner.unreached = joiner.unreached && told_unreachable;
+    }
+}
+
+void Joiners::comes_last(const Uuid& uuid) {
     PROBE(joiner_unreachable);
-    joiner.told_unreachable = joiner.behind = true;
-    joiner.moved = turn_.now;
-    proto::MasterMessage message;
-    message.mutable_notice()->set_warn(true);
-    message.mutable_notice()->set_text(formatted(
-        "cannot be admitted yet: the members and this peer ({}) cannot connect to each other; open the port or set an "
-        "address that the others can reach",
-        to_text(joiner.endpoint)));
-    roster_.say(uuid, std::move(message));
+    set_behind(uuid, true, true);
+    lead_of(uuid).moved = turn_.now;
+    Joiner& unreached = joiners_.at(uuid);
+    unreached.unreached = true;
+    const std::vector<Uuid> unit = unit_of(uuid);
+    if (unit.size() > 1) PROBE(gang_unreachable);
+    for (const Uuid& each : unit) {
+        proto::MasterMessage message;
+        message.mutable_notice()->set_warn(true);
+        if (each == uuid)
+            message.mutable_notice()->set_text(
+                formatted("cannot be admitted yet: the members and this peer ({}) cannot connect to each other; open "
+                          "the port or set an address that the others can reach",
+                          to_text(unreached.endpoint)));
+        else
+            message.mutable_notice()->set_text(
+                formatted("gang '{}' cannot be admitted yet: the members and its place {} ({}) cannot connect to each "
+                          "other",
+                          unreached.gang.name, unreached.gang.place, to_text(unreached.endpoint)));
+        roster_.say(each, std::move(message));
+    }
 }
 
 // Unreachable newcomers come last, so that they do not keep others waiting. But others may come for ever, so each
@@ -65,21 +98,22 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
         std::none_of(list.begin(), list.end(), [&](const auto& entry) { return overdue(joiners_.at(entry.second)); }))
         return;
     std::vector<Uuid> ring;
-    std::vector<Uuid> connected = admissible(group, ring);
+    std::vector<Uuid> connected = gangs_.empty() ? admissible(group, ring, {}) : admissible()[group].admitted;
     // The founder of a group needs no connection, so being admissible is no evidence that others reach it.
     if (!state_.groups.contains(group) && connected.size() == 1 && list.size() > 1) connected.clear();
     for (const auto& [order, uuid] : list) {
         Joiner& joiner = joiners_.at(uuid);
+        if (&joiner != &lead_of(uuid)) continue;  // its gang is judged as a whole
         if (!joiner.told_unreachable && !overdue(joiner)) continue;
         if (std::find(connected.begin(), connected.end(), uuid) != connected.end()) {
-            joiner.told_unreachable = joiner.behind = false;
+            set_behind(uuid, false, false);
             joiner.placed = turn_.now;
         } else if (!joiner.told_unreachable) {
-            comes_last(uuid, joiner);
+            comes_last(uuid);
         } else if (joiner.behind ? connected.empty() && turn_.now - joiner.moved >= 4 * unreachable * turn
                                  : turn_.now - joiner.moved >= turn) {
             if (joiner.behind) PROBE(joiner_tried_again);
-            joiner.behind = !joiner.behind;
+            set_behind(uuid, true, !joiner.behind);
             joiner.moved = turn_.now;
         }
     }
@@ -88,9 +122,12 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
 void Joiners::plan() {
     if (turn_.now != planned_at_) admission_turn_ += searches_max;
     planned_at_ = turn_.now;
+    for (const std::string& name : gangs_.give_free_places()) complete_gang(name);
     const Duration grace = turn_.timeouts.edge_grace();
     std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
-    for (const auto& [uuid, joiner] : joiners_) by_group[joiner.group].emplace_back(joiner.order, uuid);
+    for (const auto& [uuid, joiner] : joiners_) {
+        if (takes_part(uuid, joiner)) by_group[joiner.group].emplace_back(joiner.order, uuid);
+    }
     for (auto& [id, list] : by_group) {
         std::vector<Uuid> base;
         const auto group = state_.groups.find(id);
@@ -106,7 +143,7 @@ void Joiners::plan() {
             // Its turn begins only when the newcomers before it have had theirs.
             for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
                 Joiner& joiner = joiners_.at(waits->second);
-                if (joiner.told_unreachable && !joiner.behind) joiner.moved = turn_.now;
+                if (joiner.told_unreachable && !joiner.behind) lead_of(waits->second).moved = turn_.now;
                 joiner.placed = never;
             }
             list.resize(most);
@@ -175,7 +212,7 @@ void Joiners::plan() {
                     PROBE(joiner_tries_other_members);
                     continue;
                 }
-                comes_last(end, joiner->second);
+                comes_last(end);
             }
         };
         // Wants the newcomers as a chain behind the ring, and each one alone between two members that can connect with
@@ -207,13 +244,53 @@ void Joiners::plan() {
     }
 }
 
-std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const {
+// A gang is left out of all groups if one of its places cannot be admitted. The rings are made anew without it, because
+// other newcomers may be in them only thanks to it. Each round leaves out a further gang, or is the last one.
+Joiners::Admissions Joiners::admissible() const {
+    Names left_out;
+    for (;;) {
+        Admissions now;
+        std::map<std::string, std::size_t> places;
+        for (const GroupId id : groups()) {
+            Admission admission;
+            admission.admitted = admissible(id, admission.ring, left_out);
+            for (const Uuid& uuid : admission.admitted) ++places[joiners_.at(uuid).gang.name];
+            if (!admission.admitted.empty()) now.emplace(id, std::move(admission));
+        }
+        bool again = false;
+        for (const auto& [name, gang] : gangs_.all()) {
+            if (!gangs_.complete(name) || left_out.contains(name) || places[name] == gang.size) continue;
+            again = again || places[name] != 0;
+            left_out.insert(name);
+        }
+        if (!again) return now;
+        PROBE(gang_left_out);
+    }
+}
+
+Joiners::Admissions Joiners::everybody() const {
+    std::map<GroupId, std::vector<std::pair<std::uint64_t, Uuid>>> by_group;
+    for (const auto& [uuid, joiner] : joiners_) {
+        if (takes_part(uuid, joiner)) by_group[joiner.group].emplace_back(joiner.order, uuid);
+    }
+    Admissions all;
+    for (auto& [id, list] : by_group) {
+        std::sort(list.begin(), list.end());
+        Admission& admission = all[id];
+        for (const auto& [order, uuid] : list) admission.admitted.push_back(uuid);
+        admission.ring = admission.admitted;
+    }
+    return all;
+}
+
+std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring, const Names& left_out) const {
     const auto group = state_.groups.find(id);
     ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
     // The first newcomer of a group without members founds it, so unreachable newcomers come last.
     std::vector<std::pair<std::pair<bool, std::uint64_t>, Uuid>> list;
     for (const auto& [uuid, joiner] : joiners_) {
-        if (joiner.group == id) list.push_back({{joiner.behind, joiner.order}, uuid});
+        if (joiner.group == id && takes_part(uuid, joiner) && !left_out.contains(joiner.gang.name))
+            list.push_back({{joiner.behind, joiner.order}, uuid});
     }
     std::sort(list.begin(), list.end());
     const auto forbidden = [&](const Uuid& a, const Uuid& b) {
@@ -265,9 +342,10 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring) const
 }
 
 bool Joiners::any_admissible() const {
+    if (!gangs_.empty()) return !admissible().empty();
     const std::vector<GroupId> all = groups();
     std::vector<Uuid> ring;
-    return std::any_of(all.begin(), all.end(), [&](GroupId id) { return !admissible(id, ring).empty(); });
+    return std::any_of(all.begin(), all.end(), [&](GroupId id) { return !admissible(id, ring, {}).empty(); });
 }
 
 std::vector<GroupId> Joiners::groups() const {
@@ -276,16 +354,7 @@ std::vector<GroupId> Joiners::groups() const {
     return {groups.begin(), groups.end()};
 }
 
-std::vector<Uuid> Joiners::in_order(GroupId group) const {
-    std::vector<std::pair<std::uint64_t, Uuid>> list;
-    for (const auto& [uuid, joiner] : joiners_) {
-        if (joiner.group == group) list.emplace_back(joiner.order, uuid);
-    }
-    std::sort(list.begin(), list.end());
-    std::vector<Uuid> order;
-    for (const auto& [at, uuid] : list) order.push_back(uuid);
-    return order;
-}
+std::size_t Joiners::taking_part() const { return joiners_.size() - gangs_.waiting(); }
 
 Joiners::Joiner& Joiners::add(const Uuid& uuid) {
     Joiner& joiner = joiners_[uuid];
@@ -294,13 +363,79 @@ Joiners::Joiner& Joiners::add(const Uuid& uuid) {
     return joiner;
 }
 
+void Joiners::erase(const Uuid& uuid) {
+    const auto joiner = joiners_.find(uuid);
+    if (joiner == joiners_.end()) return;
+    if (!joiner->second.gang.none()) gangs_.leave(uuid, joiner->second.gang);
+    joiners_.erase(joiner);
+}
+
+void Joiners::enter_gang(const Uuid& uuid) {
+    Joiner& joiner = joiners_.at(uuid);
+    joiner.asked = joiner.misses_since = turn_.now;
+    if (gangs_.enter(uuid, joiner.gang)) complete_gang(joiner.gang.name);
+}
+
+// Its newcomers begin to connect with members. They have the same place in the order of each group: otherwise two gangs
+// could wait for each other, each with a newcomer before the other's.
+void Joiners::complete_gang(const std::string& name) {
+    PROBE(gang_complete);
+    ++registration_order_;
+    for (const auto& [place, uuid] : gangs_.find(name)->holders) {
+        Joiner& joiner = joiners_.at(uuid);
+        joiner.order = registration_order_;
+        joiner.told_unreachable = joiner.behind = joiner.unreached = joiner.told_missing = false;
+        joiner.placed = joiner.misses_since = never;
+    }
+    turn_.log(LogLevel::info, formatted("gang '{}' is complete", name));
+}
+
+// Why a newcomer of a gang must not wait any longer; empty: it may. Another peer that has its place may be an earlier
+// process with the same place, which died. A message that comes long after this newcomer asked proves that it lives.
+Cause Joiners::why_turned_away(const Uuid& uuid, Joiner& joiner) {
+    if (gangs_.complete_with(uuid, joiner.gang)) return {};
+    const auto other = gangs_.other_at(uuid, joiner.gang);
+    if (other && roster_.present(*other) &&
+        turn_.now - roster_.silence_of(*other) > joiner.asked + turn_.timeouts.quiet()) {
+        PROBE(gang_place_taken);
+        return make_cause<CauseKind::gang_place_taken>(*other, joiner.gang.place, joiner.gang.name);
+    }
+    const auto missing = gangs_.find(joiner.gang.name)->first_missing();
+    if (!missing) {
+        PROBE(gang_awaits_former);
+        joiner.misses_since = never;
+        return {};
+    }
+    if (joiner.misses_since == never) joiner.misses_since = turn_.now;
+    const Duration waited = turn_.now - joiner.misses_since;
+    if (joiner.gang_patience != 0 && waited > joiner.gang_patience) {
+        PROBE(gang_patience_over);
+        return make_cause<CauseKind::gang_incomplete>(joiner.gang.name, waited / millisecond, *missing);
+    }
+    if (waited > turn_.timeouts.vote_warn && !std::exchange(joiner.told_missing, true)) {
+        proto::MasterMessage message;
+        message.mutable_notice()->set_warn(true);
+        message.mutable_notice()->set_text(formatted("gang '{}' has waited {} s for its place {}", joiner.gang.name,
+                                                     waited / second, *missing));
+        roster_.say(uuid, std::move(message));
+    }
+    return {};
+}
+
 bool Joiners::reports_too_much(const Uuid& uuid) {
     const auto joiner = joiners_.find(uuid);
     return joiner != joiners_.end() && ++joiner->second.reports > turn_.limits.joiner_reports_at_once;
 }
 
 void Joiners::tick() {
-    for (auto& [uuid, joiner] : joiners_) joiner.reports = 0;
+    std::vector<std::pair<Uuid, Cause>> turned_away;
+    for (auto& [uuid, joiner] : joiners_) {
+        joiner.reports = 0;
+        if (joiner.gang.none()) continue;
+        Cause why = why_turned_away(uuid, joiner);
+        if (!why.empty()) turned_away.emplace_back(uuid, std::move(why));
+    }
+    for (const auto& [uuid, why] : turned_away) roster_.turn_away(uuid, why);
 }
 
 void Joiners::disk_hung(Duration time) { slept(Sleep{turn_.now, time, false}); }
@@ -308,6 +443,8 @@ void Joiners::disk_hung(Duration time) { slept(Sleep{turn_.now, time, false}); }
 void Joiners::slept(const Sleep& sleep) {
     for (auto& [uuid, joiner] : joiners_) {
         if (joiner.placed != never) sleep.leave_out(joiner.placed);
+        sleep.leave_out(joiner.asked);
+        if (joiner.misses_since != never) sleep.leave_out(joiner.misses_since);
     }
 }
 
@@ -316,6 +453,12 @@ void Joiners::check() const {
         ASSERT(!state_.members.contains(uuid));
         ASSERT(joiner.link != 0 && joiner.order <= registration_order_);
         ASSERT(!joiner.behind || joiner.told_unreachable);
+    }
+    gangs_.check();
+    for (const auto& [name, gang] : gangs_.all()) {
+        for (const auto& [place, uuid] : gang.holders)
+            ASSERT((joiners_.at(uuid).gang == Gang{name, gang.size, place}));
+        for (const auto& [place, uuid] : gang.claims) ASSERT(joiners_.at(uuid).gang.place == place);
     }
 }
 

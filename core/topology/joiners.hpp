@@ -6,18 +6,26 @@
 // newcomer that cannot be reached gets a notice and comes last. Such newcomers take turns, so that they keep nobody
 // else waiting.
 //
+// A newcomer of a gang takes part only when its gang is complete (waiting_gangs.hpp). A gang is admitted as a whole or
+// not at all. If one of its places cannot be reached, the whole gang comes last.
+//
 // Invariants: a newcomer has a place among those that members connect with for some turns only, unless it is connected.
-// The number of places is limited by the connections that the members at both ends of the ring can hold.
+// The number of places is limited by the connections that the members at both ends of the ring can hold. A newcomer
+// whose gang is not complete has no such place, so it keeps nobody waiting.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/base/secret.hpp"
 #include "core/base/sleep.hpp"
 #include "core/links/roster.hpp"
 #include "core/topology/rings.hpp"
+#include "core/topology/waiting_gangs.hpp"
 #include "core/turn.hpp"
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,7 +43,10 @@ public:
         std::uint32_t concurrent_ops = 1;
         std::uint32_t newcomer_links = 0;  // how many connections with newcomers it can hold
         Secret link_key{};
-        std::uint64_t order = 0;  // of registration
+        Gang gang;
+        Duration gang_patience = 0;  // how long it waits for missing places of its gang; 0: without limit
+        // Of registration. The newcomers of a gang have the same one, given when the gang is complete.
+        std::uint64_t order = 0;
         Instant since = 0;        // time of registration; for spectators
         // ---- its place
         bool told_unreachable = false;  // it got the notice; false again when it is reached
@@ -45,15 +56,28 @@ public:
         Uuid reached_from, reaches;     // the members between which it waits; zero: none yet
         Instant anchored = 0;           // since when
         std::uint32_t reports = 0;      // reports of edges since the last tick
+        // ---- its gang
+        bool unreached = false;        // it is the one of its gang that cannot be reached; implies told_unreachable
+        Instant asked = 0;             // since when it waits for a place that another one has
+        Instant misses_since = never;  // since when a place of its gang is missing
+        bool told_missing = false;
     };
 
     Joiners(Turn& turn, const RunState& state, Rings& rings, Roster& roster)
-        : turn_(turn), state_(state), rings_(rings), edges_(rings.edges()), roster_(roster) {}
+        : turn_(turn), state_(state), rings_(rings), edges_(rings.edges()), roster_(roster),
+          gangs_(turn.limits, state) {}
 
     // ---- who they are
-    // The caller fills in the new one.
+    // The caller fills in the new one, and then lets it enter its gang, if it has one.
     Joiner& add(const Uuid& uuid);
-    void erase(const Uuid& uuid) { joiners_.erase(uuid); }
+    void enter_gang(const Uuid& uuid);
+    void erase(const Uuid& uuid);
+    const WaitingGangs& gangs() const { return gangs_; }
+    // Those that may be admitted as soon as they are connected: in no gang, or in a complete one.
+    bool takes_part(const Uuid& uuid, const Joiner& joiner) const {
+        return joiner.gang.none() || gangs_.complete_with(uuid, joiner.gang);
+    }
+    std::size_t taking_part() const;
     const Joiner* find(const Uuid& uuid) const {
         const auto joiner = joiners_.find(uuid);
         return joiner == joiners_.end() ? nullptr : &joiner->second;
@@ -62,15 +86,20 @@ public:
     bool empty() const { return joiners_.empty(); }
     std::size_t size() const { return joiners_.size(); }
     const std::map<Uuid, Joiner>& all() const { return joiners_; }
-    std::vector<GroupId> groups() const;
-    std::vector<Uuid> in_order(GroupId group) const;  // of registration
 
     // ---- at a look at the topology
     // Wants the edges of the newcomers.
     void plan();
-    // The newcomers of a group that can be admitted now. `ring` becomes the ring with them, in which all their edges
-    // are up.
-    std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring) const;
+    // The newcomers of a group that are admitted together, and its ring with them.
+    struct Admission {
+        std::vector<Uuid> admitted;  // not empty
+        std::vector<Uuid> ring;
+    };
+    using Admissions = std::map<GroupId, Admission>;
+    // Those that can be admitted now: all their edges in these rings are up. Gangs are complete in it.
+    Admissions admissible() const;
+    // All that take part, in the order of registration, whether they are connected or not.
+    Admissions everybody() const;
     bool any_admissible() const;
     // True if the joiner has sent too many reports since the last tick. The master then looks at the topology only at
     // the next tick, because each look costs O(peers).
@@ -85,8 +114,18 @@ public:
     void slept(const Sleep& sleep);
 
 private:
+    using Names = std::set<std::string>;
+
+    std::vector<GroupId> groups() const;
+    // `ring` becomes the ring with the returned newcomers. Gangs in `left_out` do not take part.
+    std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring, const Names& left_out) const;
     std::size_t newcomers_at_a_time(const std::vector<Uuid>& ring) const;
-    void comes_last(const Uuid& uuid, Joiner& joiner);
+    void comes_last(const Uuid& uuid);
+    std::vector<Uuid> unit_of(const Uuid& uuid) const;
+    Joiner& lead_of(const Uuid& uuid);
+    void set_behind(const Uuid& uuid, bool told_unreachable, bool behind);
+    void complete_gang(const std::string& name);
+    Cause why_turned_away(const Uuid& uuid, Joiner& joiner);
     void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);
 
     Turn& turn_;
@@ -94,6 +133,7 @@ private:
     Rings& rings_;
     const EdgeTable& edges_;
     Roster& roster_;
+    WaitingGangs gangs_;
     std::map<Uuid, Joiner> joiners_;
     std::uint64_t registration_order_ = 0;
     std::size_t admission_turn_ = 0;  // with which newcomer the searches for a ring begin

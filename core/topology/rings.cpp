@@ -108,7 +108,9 @@ void Rings::maintain() {
     wanted_.clear();
     std::vector<GroupId> groups;
     for (const auto& [id, group] : state_.groups) groups.push_back(id);
-    for (const GroupId id : groups) maintain_ring(id);
+    for (const GroupId id : groups) {
+        if (state_.groups.contains(id)) maintain_ring(id);  // it may have ended with a gang that another ring lost
+    }
 }
 
 void Rings::maintain_ring(GroupId id) {
@@ -220,9 +222,9 @@ Cause Rings::failed_edge(const RunningOp& op) {
 
 void Rings::release_unwanted() { edges_.release_unwanted(wanted_, turn_.now, turn_.timeouts.edge_grace()); }
 
-std::vector<Uuid> Rings::ring_without(GroupId group, const Uuid& member) const {
+std::vector<Uuid> Rings::ring_without(GroupId group, const std::vector<Uuid>& gone) const {
     std::vector<Uuid> rest = state_.groups.at(group).ring;
-    std::erase(rest, member);
+    std::erase_if(rest, [&](const Uuid& uuid) { return std::find(gone.begin(), gone.end(), uuid) != gone.end(); });
     const auto ring = choose_ring(rest, [&](const Uuid& a, const Uuid& b) { return edges_.marked(a, b, turn_.now); });
     return ring.value_or(rest);
 }

@@ -77,7 +77,7 @@ public:
     // ---- knowledge
     const EdgeTable& edges() const { return edges_; }
     bool marked(const Uuid& from, const Uuid& to) const { return edges_.marked(from, to, turn_.now); }
-    std::vector<Uuid> ring_without(GroupId group, const Uuid& member) const;
+    std::vector<Uuid> ring_without(GroupId group, const std::vector<Uuid>& gone) const;
 
 private:
     void maintain_ring(GroupId id);

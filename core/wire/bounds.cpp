@@ -57,6 +57,8 @@ void bound_texts(proto::LinkMessage& message, std::size_t bytes_max) {
 void bound_texts(proto::Decision& decision, std::size_t bytes_max) {
     bound_cause_in(decision, bytes_max);
     for (proto::Seat& seat : *decision.mutable_seats()) bound_cause_in(seat, bytes_max);
+    if (decision.removal().has_mates_cause())
+        bound_cause(*decision.mutable_removal()->mutable_mates_cause(), bytes_max);
 }
 
 std::size_t items_per_page(std::uint32_t control_bytes, std::size_t item_bytes) {

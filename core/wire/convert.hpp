@@ -1,12 +1,15 @@
 // Conversions between protocol buffer fields and the core's own types. Readers validate; false: the field is invalid.
 #pragma once
 
+#include "core/base/gang.hpp"
 #include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
 #include "core/base/link_pass.hpp"
 #include "core/events.hpp"
 #include "core/wire/causes.hpp"
 #include "core/wire/control.pb.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -61,6 +64,22 @@ LinkPass pass_from(const Target& target) {
     return pass;
 }
 
+inline void write(const Gang& gang, proto::Gang& to) {
+    to.set_name(gang.name);
+    to.set_size(gang.size);
+    to.set_place(gang.place);
+}
+
+// For fields that this program wrote itself.
+inline Gang gang_of(const proto::Gang& gang) { return {gang.name(), gang.size(), gang.place()}; }
+
+// Whether a gang can be as declared. Names are printable ASCII, because they stand in logs and in the status.
+inline bool is_possible(const Gang& gang, const Limits& limits) {
+    return !gang.none() && gang.name.size() <= limits.gang_name_bytes_max && gang.size <= limits.gang_size_max &&
+           gang.place < gang.size &&
+           std::all_of(gang.name.begin(), gang.name.end(), [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
 inline void write(const Hash128& hash, proto::Hash& to) {
     to.set_low(hash.low);
     to.set_high(hash.high);
@@ -71,6 +90,7 @@ inline Hash128 hash_of(const proto::Hash& hash) { return Hash128{hash.low(), has
 // Writes the sizes as the master sends them to a peer of `group`.
 inline void write(const proto::Sizes& sizes, GroupId group, proto::View& view) {
     view.set_epoch(sizes.epoch());
+    view.set_gangs(sizes.gangs());
     for (const auto& entry : sizes.groups()) {
         view.set_global_world(view.global_world() + entry.size());
         view.set_groups(view.groups() + 1);
@@ -79,11 +99,11 @@ inline void write(const proto::Sizes& sizes, GroupId group, proto::View& view) {
     }
 }
 
-// The four attributes; each is at least 1, even if the epoch has no members.
+// Each attribute but the number of gangs is at least 1, even if the epoch has no members.
 inline Attributes attributes_of(const proto::View& view) {
     const auto at_least_one = [](std::uint32_t value) { return value == 0 ? 1 : value; };
     return Attributes{at_least_one(view.global_world()), at_least_one(view.group_world()), at_least_one(view.groups()),
-                      at_least_one(view.largest_group())};
+                      at_least_one(view.largest_group()), view.gangs()};
 }
 
 inline void read(const proto::View& view, Completion& completion) {

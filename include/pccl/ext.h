@@ -104,10 +104,34 @@ typedef struct pcclCommConfig_t {
     uint32_t num_benchmark_connections;     /* PCCL_NUM_BENCHMARK_CONNECTIONS */
     uint32_t reserved;                      /* must be 0 */
     const char* invite;                     /* PCCL_INVITE; pcclConnect fails if it cannot be used */
+    const char* gang_name;                  /* null: in no gang, and the next three are 0; see below */
+    uint32_t gang_size;                     /* 1 to 1024 */
+    uint32_t gang_place;                    /* 0 to gang_size - 1 */
+    int64_t gang_timeout_ms;                /* how long pcclConnect waits for missing places; 0: without limit */
 } pcclCommConfig_t;
 
 #define PCCL_COMM_CONFIG_INIT                                                                                          \
-    { sizeof(pcclCommConfig_t), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL }
+    { sizeof(pcclCommConfig_t), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0 }
+
+/*
+ * Gangs. A gang is a set of processes that join and leave the run together, for example those of one sharded replica
+ * of a model. Each of its processes sets the same gang_name (1 to 64 printable ASCII characters) and gang_size, and its
+ * own gang_place. Usually the process at place k is in peer group k.
+ *
+ * pcclConnect of each process waits until all places are taken, and the members and all of these processes can connect
+ * to each other. Then one pcclUpdateTopology of the members admits them all. Until then the gang is not pending, and
+ * delays nobody. When one process of a gang leaves or is lost, the others are removed at the same moment: calls of the
+ * other members never see a part of a gang. The calls of the removed ones fail as on any lost communicator, and the
+ * cause names the place that was lost. So processes of a gang agree before the first one leaves.
+ *
+ * pcclConnect fails, and pcclGetLastErrorMessage names the cause: if processes declare different sizes; if a process
+ * that lives has the place already; if a place was missing for gang_timeout_ms. A process that was started again at its
+ * former place waits until the master has noticed the death of the former one, or refuses the new one because the
+ * former one lives. The status of the master shows which places are missing.
+ */
+
+/* The number of gangs in the run, for pcclGetAttribute. It reads 0 on a lost communicator. */
+#define PCCL_ATTRIBUTE_NUM_GANGS ((pcclAttribute_t)5)
 
 /*
  * pcclCreateCommunicator with settings; a null `config` gives the same as pcclCreateCommunicator. Copies everything and

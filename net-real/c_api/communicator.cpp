@@ -132,6 +132,7 @@ Outcome Communicator::attribute(std::uint32_t attribute, int& value) const {
     case PCCL_ATTRIBUTE_PEER_GROUP_WORLD_SIZE: number = now.group_world; break;
     case PCCL_ATTRIBUTE_NUM_DISTINCT_PEER_GROUPS: number = now.groups; break;
     case PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE: number = now.largest_group; break;
+    case static_cast<std::uint32_t>(PCCL_ATTRIBUTE_NUM_GANGS): number = now.gangs; break;
     default: return invalid_argument(core::formatted("unknown attribute {}; use a pcclAttribute_t", attribute));
     }
     value = number > INT_MAX ? INT_MAX : static_cast<int>(number);

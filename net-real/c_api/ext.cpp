@@ -1,5 +1,7 @@
 // The functions of pccl/ext.h, except the counters (statistics.cpp).
+#include "core/base/cause.hpp"
 #include "core/base/format.hpp"
+#include "core/wire/convert.hpp"
 #include "net-real/c_api/door.hpp"
 #include "net-real/log_callback.hpp"
 #include "net-real/settings.hpp"
@@ -37,6 +39,25 @@ Outcome read_config(const pcclCommConfig_t* given, pcclCommConfig_t& config) {
     }
     std::memcpy(&config, given, std::min(config.size, sizeof config));
     if (config.reserved != 0) return invalid_argument("config->reserved is not 0");
+    return success();
+}
+
+// The gang of a configuration; without a name: none.
+Outcome read_gang(const pcclCommConfig_t& config, real::PeerSettings& settings) {
+    if (config.gang_name == nullptr) {
+        if (config.gang_size == 0 && config.gang_place == 0 && config.gang_timeout_ms == 0) return success();
+        return invalid_argument("config->gang_size, gang_place or gang_timeout_ms is set, and gang_name is not");
+    }
+    const core::Limits limits;
+    const core::Gang gang{config.gang_name, config.gang_size, config.gang_place};
+    if (!core::is_possible(gang, limits))
+        return invalid_argument(core::to_text(
+            core::make_cause<core::CauseKind::gang_impossible>(limits.gang_name_bytes_max, limits.gang_size_max)));
+    const std::int64_t timeout = config.gang_timeout_ms == PCCL_CONFIG_NONE ? 0 : config.gang_timeout_ms;
+    if (timeout < 0 || timeout > UINT32_MAX)
+        return invalid_argument(core::formatted("config->gang_timeout_ms is {}; use 0 to {}", timeout, UINT32_MAX));
+    settings.gang = gang;
+    settings.gang_patience = timeout * core::millisecond;
     return success();
 }
 
@@ -134,6 +155,7 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicatorWithConfig(const pcclCommCreatePa
         }
         real::PeerSettings peer = real::peer_settings_from(settings);
         if (known.name != nullptr) peer.name = known.name;
+        if (Outcome read = read_gang(known, peer); read.result != pcclSuccess) return read;
         return create_communicator(params, comm_out, std::move(peer));
     });
 }

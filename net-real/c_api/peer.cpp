@@ -49,7 +49,8 @@ PCCL_EXPORT pcclResult_t pcclGetAttribute(const pcclComm_t* comm, pcclAttribute_
     return on_communicator(
         "pcclGetAttribute", comm,
         [&]() -> Outcome {
-            if (number < PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE || number > PCCL_ATTRIBUTE_LARGEST_PEER_GROUP_WORLD_SIZE) {
+            if (number < PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE ||
+                number > static_cast<std::uint32_t>(PCCL_ATTRIBUTE_NUM_GANGS)) {
                 return invalid_argument(pccl::core::formatted("unknown attribute {}; use a pcclAttribute_t", number));
             }
             return check_pointer(value_out, "value_out");

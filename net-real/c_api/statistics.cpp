@@ -74,6 +74,7 @@ std::string Communicator::statistics() const {
         .number("epoch", m.epoch)
         .number("global_world", m.attributes.global_world)
         .number("group_world", m.attributes.group_world)
+        .number("gangs", m.attributes.gangs)
         .number("votes_open", m.votes_open)
         .close();
     json.open("all_reduce")

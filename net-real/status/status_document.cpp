@@ -56,6 +56,8 @@ json::value to_json(const MasterStatus::Peer& peer, Instant now) {
             {"since_ms", ms_since(peer.since, now)},
             {"heard_ms", ms_since(peer.heard, now)},
             {"synced", peer.synced},
+            {"gang", peer.gang.empty() ? json::value(nullptr) : json::value(peer.gang)},
+            {"place", peer.gang.empty() ? json::value(nullptr) : json::value(peer.place)},
             {"waits", std::move(waits)}};
 }
 
@@ -114,6 +116,36 @@ json::value to_json(const MasterStatus::Vote& vote, Instant now) {
             {"waits_for", std::move(waits_for)}};
 }
 
+json::array to_json(const std::vector<std::uint32_t>& places) { return json::array(places.begin(), places.end()); }
+
+json::value to_json(const MasterStatus::Gang& gang) {
+    return {{"name", gang.name},
+            {"size", gang.size},
+            {"admitted", gang.admitted},
+            {"awaits_former", gang.awaits_former},
+            {"taken", gang.taken},
+            {"missing", to_json(gang.missing)},
+            {"unreachable", to_json(gang.unreachable)}};
+}
+
+std::string places_text(const std::vector<std::uint32_t>& places) {
+    std::string text = places.size() == 1 ? "place" : "places";
+    for (const std::uint32_t place : places) text += core::formatted(" {}", place);
+    return text;
+}
+
+// What a gang waits for.
+std::string text_of(const MasterStatus::Gang& gang) {
+    const std::string head = core::formatted("gang {}: {} of {} places taken, ", gang.name, gang.taken, gang.size);
+    if (!gang.missing.empty())
+        return core::formatted("{}waits for {}{}\n", head, places_text(gang.missing),
+                               gang.missing.size() < gang.size - gang.taken ? " and more" : "");
+    if (gang.awaits_former) return head + "waits until the former members of this name are gone\n";
+    if (!gang.unreachable.empty())
+        return core::formatted("{}the members cannot connect to {}\n", head, places_text(gang.unreachable));
+    return head + "waits for the next update of the topology\n";
+}
+
 const char* state_of(const MasterStatus& status) {
     return status.stopped ? "stopped" : status.grace_until ? "resuming" : "serving";
 }
@@ -131,7 +163,8 @@ std::string rate_text(std::uint64_t bytes_per_second) {
 }  // namespace
 
 std::string status_json(const MasterStatus& status, Instant now, const char* security) {
-    json::array groups, peers, votes, removals;
+    json::array groups, gangs, peers, votes, removals;
+    for (const auto& gang : status.gangs) gangs.push_back(to_json(gang));
     for (const auto& group : status.groups) groups.push_back(to_json(group, now));
     for (const auto& peer : status.peers) peers.push_back(to_json(peer, now));
     for (const auto& vote : status.votes) votes.push_back(to_json(vote, now));
@@ -160,6 +193,7 @@ std::string status_json(const MasterStatus& status, Instant now, const char* sec
         {"optimizing", status.optimizes},
         {"tests_running", status.tests_running},
         {"groups", std::move(groups)},
+        {"gangs", std::move(gangs)},
         {"peers", std::move(peers)},
         {"votes_open", status.votes_open},
         {"votes", std::move(votes)},
@@ -187,6 +221,13 @@ std::string status_text(const MasterStatus& status, Instant now, const char* sec
                                     group.edges[i].up ? " >" + rate_text(group.edges[i].bytes_per_second) : " x");
         }
         text += "\n";
+    }
+    if (const auto gangs = std::count_if(status.gangs.begin(), status.gangs.end(),
+                                         [](const MasterStatus::Gang& gang) { return gang.admitted; });
+        gangs != 0)
+        text += core::formatted("{} gangs are members\n", gangs);
+    for (const MasterStatus::Gang& gang : status.gangs) {
+        if (!gang.admitted) text += text_of(gang);
     }
     for (const MasterStatus::Vote& vote : status.votes) {
         text += core::formatted("vote '{}', open for {}, waits for", vote.kind, seconds(vote.opened));

@@ -136,7 +136,8 @@ public:
                                                               {"advertise_address", &config_.advertise_address},
                                                               {"port_range", &config_.port_range},
                                                               {"tcp_congestion", &config_.tcp_congestion},
-                                                              {"invite", &config_.invite}};
+                                                              {"invite", &config_.invite},
+                                                              {"gang_name", &config_.gang_name}};
         kept_.reserve(std::size(texts));
         for (const auto& [key, field] : texts) {
             if (!given.contains(key) || given[key].is_none()) continue;
@@ -149,6 +150,9 @@ public:
         number(given, "max_concurrent_collective_ops", config_.max_concurrent_collective_ops);
         number(given, "multiplex_chunk_size", config_.multiplex_chunk_size);
         number(given, "num_benchmark_connections", config_.num_benchmark_connections);
+        number(given, "gang_size", config_.gang_size);
+        number(given, "gang_place", config_.gang_place);
+        number(given, "gang_timeout_ms", config_.gang_timeout_ms);
     }
     const pcclCommConfig_t& get() const { return config_; }
 

@@ -100,6 +100,12 @@ class Communicator(PieceCollectives):
     :param peer_group: any number; only peers with the same number reduce and synchronize with each other.
     :param p2p_connection_pool_size: number of TCP connections to the next peer of the ring, up to 64; 0 means 4. Links
         with a long round trip need more connections to reach their bandwidth.
+    :param gang: name, size and place of this process in its gang: processes that join and leave the run together, such
+        as those of one sharded replica of a model. All of them give the same name and size, and each another place from 0
+        to size - 1; usually the process at place k is in peer group k. connect() waits until the gang is complete and
+        connected, and one update_topology() of the members admits all of it. When one of them leaves or is lost, the
+        others are removed at the same moment.
+    :param gang_timeout_s: with a gang: how long connect() waits for missing places; None: without limit.
     :param settings: fields of ``pcclCommConfig_t``: ``name``, ``bind_address``, ``advertise_address``, ``port_range``,
         ``tcp_congestion``, ``invite`` (of a secure run, docs/security.md), ``peer_timeout_ms``, ``master_timeout_ms``,
         ``max_scratch_bytes``, ``max_concurrent_collective_ops``, ``multiplex_chunk_size``,
@@ -115,6 +121,9 @@ class Communicator(PieceCollectives):
         address: str | None = None,
         peer_group: int = 0,
         p2p_connection_pool_size: int = 0,
+        *,
+        gang: tuple[str, int, int] | None = None,
+        gang_timeout_s: float | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         unknown = settings.keys() - _SETTINGS
@@ -130,7 +139,7 @@ class Communicator(PieceCollectives):
         self._target = parse(address, "Communicator")
         self._group = peer_group
         self._pool = p2p_connection_pool_size
-        self._settings = dict(map(_setting, settings.items()))
+        self._settings = dict(map(_setting, settings.items())) | _gang_settings(gang, gang_timeout_s)
         self._closed = False
         self._was_connected = False
         # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This
@@ -228,8 +237,8 @@ class Communicator(PieceCollectives):
         raise failure
 
     def get_attribute(self, attribute: Attribute) -> int:
-        """Returns a number of members or groups, as of the last call that returned. Never blocks. All attributes are 1
-        when this peer is out of the run.
+        """Returns a number of members, groups or gangs, as of the last call that returned. Never blocks. When this peer
+        is out of the run, NUM_GANGS is 0 and all others are 1.
 
         :param attribute: which number. Do not divide a sum by it: the info of the reduction has its own world size.
         :raises PCCLUsageError: the first connect() has not succeeded yet.
@@ -256,6 +265,11 @@ class Communicator(PieceCollectives):
     def global_world_size(self) -> int:
         """Members of the run in all groups; otherwise like :attr:`world_size`."""
         return self._size(Attribute.GLOBAL_WORLD_SIZE)
+
+    @property
+    def world_gangs(self) -> int:
+        """Gangs in the run, as of the last call that returned. 0 if this peer is out of the run. Never blocks."""
+        return self.get_attribute(Attribute.NUM_GANGS) if self._was_connected and not self._closed else 0
 
     def _group_size(self) -> int:
         return self._size(Attribute.PEER_GROUP_WORLD_SIZE)
@@ -598,6 +612,25 @@ def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
             "Communicator", f"{name} is {value}; use a number from the table in docs/settings.md, or leave it out"
         )
     return given
+
+
+def _gang_settings(gang: tuple[str, int, int] | None, timeout_s: float | None) -> dict[str, Any]:
+    if gang is None:
+        if timeout_s is not None:
+            raise argument_error("Communicator", "gang_timeout_s is given, and gang is not")
+        return {}
+    if not isinstance(gang, tuple) or [type(part) for part in gang] != [str, int, int]:
+        raise argument_error("Communicator", f"gang is {gang!r}; use a tuple of its name, its size and this place")
+    name, size, place = gang
+    if not (0 < size <= 0xFFFFFFFF and 0 <= place < size):
+        raise argument_error("Communicator", f"gang is {gang!r}; use a size above 0, and a place from 0 to size - 1")
+    if timeout_s is None:
+        milliseconds = 0
+    elif 0 < timeout_s <= 4_294_967:
+        milliseconds = max(1, round(timeout_s * 1000))
+    else:
+        raise argument_error("Communicator", f"gang_timeout_s is {timeout_s}; use seconds above 0, or None")
+    return {"gang_name": name, "gang_size": size, "gang_place": place, "gang_timeout_ms": milliseconds}
 
 
 def _reduction(

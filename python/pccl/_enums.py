@@ -56,13 +56,14 @@ class Attribute(IntEnum):
 
     GLOBAL_WORLD_SIZE counts all members of the run, and LOCAL_WORLD_SIZE (another name of PEER_GROUP_WORLD_SIZE) the
     members of this peer's group. NUM_DISTINCT_PEER_GROUPS counts the groups that have members, and
-    LARGEST_PEER_GROUP_WORLD_SIZE the members of the largest group."""
+    LARGEST_PEER_GROUP_WORLD_SIZE the members of the largest group. NUM_GANGS counts the gangs of the run."""
 
     GLOBAL_WORLD_SIZE = 1
     LOCAL_WORLD_SIZE = 2
     PEER_GROUP_WORLD_SIZE = 2
     NUM_DISTINCT_PEER_GROUPS = 3
     LARGEST_PEER_GROUP_WORLD_SIZE = 4
+    NUM_GANGS = 5
 
 
 class SharedStateSyncStrategy(IntEnum):

@@ -20,7 +20,7 @@ from pccl import Attribute, ReduceOp
 def test_first_peer_is_alone(master: str) -> None:
     with pccl.Communicator(master) as communicator:
         communicator.connect()
-        assert [communicator.get_attribute(attribute) for attribute in Attribute] == [1, 1, 1, 1]
+        assert [communicator.get_attribute(attribute) for attribute in Attribute] == [1, 1, 1, 1, 0]
         assert communicator.are_peers_pending() is False
         communicator.update_topology()
         assert communicator.stats()["membership"]

@@ -110,8 +110,9 @@ constexpr std::uint64_t last_seed = 1'500;
 class Values final : public Reach {
 public:
     void peer(const PeerConfig& config) override {
-        const auto& [seed, key, master, other_masters, group, stripes, listen_port, has_advertised, advertised, limits,
-                     timeouts] = config;
+        const auto& [seed, key, master, other_masters, group, gang, gang_patience, stripes, listen_port,
+                     has_advertised, advertised, limits, timeouts] = config;
+        const auto& [gang_name, gang_size, gang_place] = gang;
         in_ = "PeerConfig.";
         see("seed", seed);
         see("key", std::string(key.begin(), key.end()));
@@ -119,6 +120,10 @@ public:
         see("other_masters", other_masters.size());
         for (const Endpoint& other : other_masters) see("other_masters.address", to_text(other));
         see("group", group);
+        see("gang.name", gang_name);
+        see("gang.size", gang_size);
+        see("gang.place", gang_place);
+        see("gang_patience", gang_patience);
         see("stripes", stripes);
         see("listen_port", listen_port);
         see("has_advertised", has_advertised);
@@ -182,7 +187,8 @@ private:
     void see_limits(const Limits& limits) {
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
                      newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
-                     former_tokens_max, joiner_reports_at_once, votes_listed, operations_listed, removals_listed,
+                     former_tokens_max, joiner_reports_at_once, gang_name_bytes_max, gang_size_max, gang_waiting_max,
+                     votes_listed, operations_listed, removals_listed,
                      members_named, slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes,
                      vote_input_bytes_max, vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max,
                      concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
@@ -228,6 +234,9 @@ private:
         see("removed_kept", removed_kept);
         see("former_tokens_max", former_tokens_max);
         see("joiner_reports_at_once", joiner_reports_at_once);
+        see("gang_name_bytes_max", gang_name_bytes_max);
+        see("gang_size_max", gang_size_max);
+        see("gang_waiting_max", gang_waiting_max);
         see("votes_listed", votes_listed);
         see("operations_listed", operations_listed);
         see("removals_listed", removals_listed);

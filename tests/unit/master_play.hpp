@@ -32,6 +32,7 @@ struct Member {
     Serial serial = 0;
     std::vector<proto::Answer> answers{};
     bool refused = false;
+    std::string refusal{};  // its cause
     bool acknowledges = true;
     std::size_t most_bytes = 0;  // of the longest message that it received
     bool closed = false;         // the master closed its link
@@ -215,6 +216,7 @@ private:
             member.welcome = message.welcome();
         }
         if (message.has_refusal()) member.refused = true;
+        if (message.has_refusal()) member.refusal = to_text(cause_of(message.refusal().cause()));
         if (message.kind_case() == proto::MasterMessage::kRevoked) member.revoked.push_back(message.revoked());
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) {

@@ -40,6 +40,26 @@ class Peer:
     since_ms: int
     heard_ms: int
     waits: Wait | None
+    gang: str | None
+
+
+@dataclass(frozen=True)
+class Gang:
+    """One whose peers wait to be admitted."""
+
+    name: str
+    awaits_former: bool
+    missing: list[int]
+    unreachable: list[int]
+
+    def waits(self) -> str:
+        if self.missing:
+            return f"place {', '.join(map(str, self.missing))} of gang {self.name}"
+        if self.awaits_former:
+            return f"the end of the former gang {self.name}"
+        if self.unreachable:
+            return f"connections with place {', '.join(map(str, self.unreachable))} of gang {self.name}"
+        return "update topology of the members"
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,7 @@ class Status:
     optimizing: bool
     groups: list[Group]
     peers: list[Peer]
+    gangs: list[Gang]
     votes_open: int
     votes: list[Vote]
     removals: list[Removal]
@@ -199,6 +220,16 @@ def _peer(fields: dict[str, Any]) -> Peer:
         since_ms=_number(fields["since_ms"]),
         heard_ms=_number(fields["heard_ms"]),
         waits=_wait(fields["waits"]),
+        gang=None if fields.get("gang") is None else _text(fields["gang"]),
+    )
+
+
+def _gang(fields: dict[str, Any]) -> Gang:
+    return Gang(
+        name=_text(fields["name"]),
+        awaits_former=_take(bool, fields["awaits_former"]),
+        missing=[_number(place) for place in _take(list, fields["missing"])],
+        unreachable=[_number(place) for place in _take(list, fields["unreachable"])],
     )
 
 
@@ -252,6 +283,7 @@ def _status(document: object) -> Status:
         optimizing=_take(bool, fields["optimizing"]),
         groups=[_group(group) for group in _objects(fields["groups"])],
         peers=[_peer(peer) for peer in _objects(fields["peers"])],
+        gangs=[_gang(gang) for gang in _objects(fields.get("gangs", [])) if not _take(bool, gang["admitted"])],
         votes_open=_number(fields["votes_open"]),
         votes=[_vote(vote) for vote in _objects(fields["votes"])],
         removals=[

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from pccl.tools.screen import Line, Screen, age, line, plain_text, rate, wants_drawing
-from pccl.tools.status import DEFAULT_PORT, Group, Peer, Status, StatusError, Vote, fetch, url_of
+from pccl.tools.status import DEFAULT_PORT, Gang, Group, Peer, Status, StatusError, Vote, fetch, url_of
 
 _STATE_STYLES = {"member": "green", "joining": "yellow", "resuming": "yellow", "absent": "red", "unreachable": "red"}
 _RING_COLUMNS = 100
@@ -120,7 +120,8 @@ def picture(now: Look, before: Look | None, url: str) -> list[Line]:
         lines.append(line((told, "red")))
     for group in status.groups:
         lines += [line(), *_group_lines(group, now, before)]
-    lines += [line(), *_peer_lines(status.peers)] if status.peers else [line(), line(("nobody is here yet", "dim"))]
+    lines += [line()]
+    lines += _peer_lines(status.peers, status.gangs) if status.peers else [line(("nobody is here yet", "dim"))]
     if status.votes:
         lines += [line(), line(("VOTES THAT WAIT", "bold"))]
         lines += [_vote_line(vote) for vote in status.votes]
@@ -177,7 +178,7 @@ def _rates(group: Group, now: Look, before: Look | None) -> str:
     return ""
 
 
-def _peer_lines(peers: list[Peer]) -> list[Line]:
+def _peer_lines(peers: list[Peer], gangs: list[Gang]) -> list[Line]:
     width = max(len("ADDRESS"), *(len(peer.address) for peer in peers))
     head = f"{'PEER':8}  {'ADDRESS':{width}}  {'GROUP':>5}  {'STATE':11}  {'SINCE':>12}  {'HEARD':>12}  WAITS IN"
     lines = [line((head, "bold"))]
@@ -187,8 +188,8 @@ def _peer_lines(peers: list[Peer]) -> list[Line]:
             tag = "" if peer.waits.tag is None else f" with tag {peer.waits.tag}"
             more = f" and {peer.waits.others} more" if peer.waits.others else ""
             waits = f"{peer.waits.vote}{tag} for {age(peer.waits.for_ms)}{more}"
-        elif peer.state == "joining":
-            waits = "update topology of the members"
+        elif peer.state in ("joining", "unreachable"):
+            waits = next((gang.waits() for gang in gangs if gang.name == peer.gang), "update topology of the members")
         lines.append(
             line(
                 f"{peer.name:8}  {peer.address:{width}}  {peer.group:5}  ",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -12,15 +13,22 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from pccl._communicator import Communicator
-from pccl._enums import Attribute, DataType, QuantizationAlgorithm, ReduceOp
-from pccl._errors import PCCLConnectionLostError, PCCLError, PCCLTooFewPeersError, PCCLTopologyError, argument_error
+from pccl._enums import DataType, QuantizationAlgorithm, ReduceOp
+from pccl._errors import (
+    PCCLConnectionLostError,
+    PCCLError,
+    PCCLMasterConnectionError,
+    PCCLTooFewPeersError,
+    PCCLTopologyError,
+    argument_error,
+)
 from pccl._memory import memory_of
 from pccl._values import QuantizationOptions, ReduceDescriptor, ReduceOpDescriptor, ReduceOperandDescriptor, SharedState
 from pccl.torch._local import local_tensor
 
-_POLL_S = 0.02
 _FIRST_TAG = 3 << 61
 _FAILURES_IN_A_ROW = 5
+_ATTEMPTS = 5
 
 # Answers that the processes of a replica exchange. The worst (largest) one counts.
 _FINE, _OUT, _REFUSED = 0, 1, 2
@@ -38,23 +46,23 @@ class ReplicaGrid:
                 optimizer.step()
                 step += 1
 
-    Process k of each replica holds shard k and joins peer group k. A replica takes part as a whole or not at all. No
-    process computes until every shard has the same number of members. A step is taken by all processes of a replica or
-    by none. If one process is removed from the run, all processes of its replica leave and join again together, as
-    newcomers that receive what the others hold. If one process dies, the calls of the others of its replica raise after
-    they have left the run: end them, and start the replica again.
+    Process k of each replica holds shard k and joins peer group k. The processes of a replica are a gang: the master
+    admits and removes them together, so a replica takes part as a whole or not at all. A step is taken by all processes
+    of a replica or by none. If one process is removed from the run, all processes of its replica leave and join again
+    together, as newcomers that receive what the others hold. If one process dies, the calls of the others of its
+    replica raise after they have left the run: end them, and start the replica again.
 
-    ``begin`` and ``average_`` are collectives of the whole grid: all processes call them in the same order. Within the
-    replica they send a few small messages over ``mesh``. Its time-out limits how long a process waits for one of its
-    own replica that hangs. A context manager, which calls close() at the end.
+    The constructor is a collective of the replica. ``begin`` and ``average_`` are collectives of the whole grid: all
+    processes call them in the same order. Within the replica they send one small message over ``mesh``. Its time-out
+    limits how long a process waits for one of its own replica that hangs. A context manager, which calls close() at the
+    end.
 
     :param address: address of the master, as for :class:`pccl.Communicator`. The first ``begin`` connects.
     :param mesh: the processes of this replica: a DeviceMesh of one dimension, or a process group. If its backend has no
         CPU tensors (NCCL), the constructor makes a gloo group of the same processes for the messages, with the time-out
-        of the mesh; then the constructor is a collective of the replica.
-    :param mates_timeout_s: seconds that a process, once admitted to the run, waits until the other processes of its
-        replica are admitted, too. After that it leaves, so that the other replicas do not wait for it.
-    :param settings: as for :class:`pccl.Communicator`, except for the peer group, which is the shard.
+        of the mesh.
+    :param mates_timeout_s: seconds that ``begin`` waits until all other processes of the replica ask to join the run.
+    :param settings: as for :class:`pccl.Communicator`, except for the peer group, which is the shard, and the gang.
     :raises PCCLArgumentError: a mesh of several dimensions, or an address or a setting that cannot be used.
     """
 
@@ -81,14 +89,15 @@ class ReplicaGrid:
         self._mates_timeout_s = mates_timeout_s
         self.shards = dist.get_world_size(self._group)
         self.shard = dist.get_rank(self._group)
-        self.communicator = Communicator(address, peer_group=self.shard, **settings)
+        self.communicator = Communicator(
+            address,
+            peer_group=self.shard,
+            gang=(self._common_name(), self.shards, self.shard),
+            gang_timeout_s=mates_timeout_s,
+            **settings,
+        )
         self._member = False
-        # Whether all processes of this replica are known to be members, and the deadline for that.
-        self._met = False
-        self._meets_until = 0.0
         self._replicas = 0
-        self._sent: tuple[dist.Work, torch.Tensor] | None = None
-        self._turn: tuple[dist.Work | None, torch.Tensor] | None = None
 
     @property
     def replicas(self) -> int:
@@ -97,25 +106,19 @@ class ReplicaGrid:
         return self._replicas if self._member else 0
 
     def begin(self, state: SharedState) -> None:
-        """Admits newcomers and blocks until the grid is full. Then synchronizes the state within each shard's group.
+        """Admits replicas that wait. Then synchronizes the state within each shard's group.
 
         :param state: of this process: its shards, as :func:`shared_state` makes it. The grid counts its revisions.
+        :raises PCCLMasterConnectionError: the master cannot be reached, or another process of this replica did not ask
+            to join within ``mates_timeout_s``.
         :raises PCCLError: the state cannot be synchronized, after several attempts or for a reason that does not go
             away; this process has left the run.
         :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
         """
         failures = 0
-        try:
-            # A replica that lost a process must leave before it votes. Its remaining processes and a part of a newcomer
-            # could together have as many members of each shard, as if they were a complete replica.
-            if self._member:
-                self._agree(_FINE)
-        except BaseException:
-            self.close()
-            raise
         while True:
             try:
-                cause, answer = self._wait_until_full()
+                cause, answer = self._renew()
                 if answer == _FINE:
                     cause, answer = self._synchronize(state)
                 worst, replicas = self._agree(answer)
@@ -181,47 +184,30 @@ class ReplicaGrid:
 
     # ---- between replicas
 
-    def _wait_until_full(self) -> tuple[PCCLError | None, int]:
-        """Returns when the grid is full, with an answer. Every member of every group sees the same numbers after the
-        same vote, so all of them go on after the same vote."""
-        while True:
-            # A process that was just admitted is at the point where the others return from their vote.
-            if not self._member:
-                self._join()
-                # Each process sends its first message as a member, so the message completes only when all are members.
-                self._look_for_mates()
-            else:
-                try:
-                    self.communicator.update_topology()
-                except PCCLTopologyError as error:
-                    return error, _OUT
-            if self._is_full():
-                return None, _FINE
-            if self._look_for_mates() != _FINE:
-                return None, _OUT
-            if not self._met and time.monotonic() > self._meets_until:
-                self._await_mates()
-            time.sleep(_POLL_S)
+    def _renew(self) -> tuple[PCCLError | None, int]:
+        """Joins the run, or admits others. A process that was just admitted is at the point where the others return
+        from their vote."""
+        if not self._member:
+            self._join()
+            self._member = True
+            return None, _FINE
+        try:
+            self.communicator.update_topology()
+        except PCCLTopologyError as error:
+            return error, _OUT
+        return None, _FINE
 
     def _join(self) -> None:
-        """Joins in shard order: when a shard of a replica is in, all shards before it are in. So equal group sizes mean
-        complete replicas. Otherwise they could be parts of several replicas, whose processes would wait for their mates
-        while the mates wait to be admitted by them."""
-        joined = False
-        try:
-            self._await_turn()
-            self.communicator.connect()
-            joined = True
-        finally:
-            self._pass_turn(joined)
-        self._member = True
-        self._met = self.shards == 1
-        self._meets_until = time.monotonic() + self._mates_timeout_s
-
-    def _is_full(self) -> bool:
-        members = self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE)
-        replicas = self.communicator.get_attribute(Attribute.LARGEST_PEER_GROUP_WORLD_SIZE)
-        return members >= self.shards * replicas
+        """Tries a few times, because the master may still be starting. A mate that does not come is waited for once."""
+        deadline = time.monotonic() + self._mates_timeout_s
+        for attempt in range(_ATTEMPTS):
+            try:
+                self.communicator.connect(1)
+                return
+            except PCCLMasterConnectionError:
+                if attempt + 1 == _ATTEMPTS or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
 
     def _synchronize(self, state: SharedState) -> tuple[PCCLError | None, int]:
         try:
@@ -235,7 +221,7 @@ class ReplicaGrid:
     def _reduce(self, descriptors: list[ReduceOpDescriptor]) -> tuple[PCCLError | None, int]:
         if not descriptors:
             return None, _FINE
-        if self._members_of_group() > 1:
+        if self.communicator.world_size > 1:
             try:
                 self.communicator.all_reduce_multiple_with_retry(descriptors, max_in_flight=16)
                 return None, _FINE
@@ -246,15 +232,7 @@ class ReplicaGrid:
             except PCCLError as error:
                 return error, _REFUSED
         # Alone with this shard, its own tensors are the average, unless this process is out of the run.
-        return None, _OUT if self._is_out() else _FINE
-
-    def _is_out(self) -> bool:
-        """Whether this process is out of the run: its communicator then reads a world of one member. A member of a
-        replica of several processes reads more. With one process per replica, only the next vote shows it."""
-        return self.shards > 1 and self.communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
-
-    def _members_of_group(self) -> int:
-        return self.communicator.get_attribute(Attribute.LOCAL_WORLD_SIZE)
+        return None, _FINE if self.communicator.world_gangs else _OUT
 
     def _leave(self) -> None:
         """Leaves the run. When this process is a newcomer again, its content does not count against the others'."""
@@ -263,86 +241,20 @@ class ReplicaGrid:
 
     # ---- within the replica
 
-    def _await_turn(self) -> None:
-        if self.shard == 0:
-            return
-        joined = torch.zeros(1, dtype=torch.int32, device="cpu")
-        before = dist.get_global_rank(self._group, self.shard - 1)
-        self._within_replica(lambda: dist.recv(joined, before, group=self._group))
-        if not joined.item():
-            raise RuntimeError("pccl: another process of this replica could not join the run; see its error")
-
-    def _pass_turn(self, joined: bool) -> None:
-        """Lets the next shard join, or passes a failure on. Returns at once."""
-        if self.shard + 1 == self.shards:
-            return
-        message = torch.tensor([int(joined)], dtype=torch.int32, device="cpu")
-        after = dist.get_global_rank(self._group, self.shard + 1)
-
-        def send() -> None:
-            self._turn = dist.isend(message, after, group=self._group), message  # kept alive while it is sent
-
-        self._within_replica(send)
-
-    # Every message has an answer, whether its sender still waits for a full grid, and how many replicas it sees. A
-    # process that waits sends one message after the other and only polls whether it has completed. It must not block: a
-    # process that still joins cannot answer before it is admitted, and that vote needs this process.
-
-    def _look_for_mates(self) -> int:
-        """Fails if another process of this replica is dead. Returns the worst answer of those that no longer wait."""
-        worst = _FINE
-        if self._sent is not None and self._sent[0].is_completed():
-            worst, _, _ = self._receive()
-        if self._sent is None:
-            self._send(_FINE, waits=True)
-        return worst
+    def _common_name(self) -> str:
+        """A name that no other gang has: shard 0 draws it, and the others receive it."""
+        name = torch.tensor(list(uuid.uuid4().bytes), dtype=torch.uint8, device="cpu")
+        first = dist.get_global_rank(self._group, 0)
+        self._within_replica(lambda: dist.broadcast(name, first, group=self._group))
+        return "replica-" + bytes(name.tolist()).hex()
 
     def _agree(self, answer: int) -> tuple[int, int]:
-        """Returns the worst answer and the smallest number of replicas that a process sees: around a death the groups
-        of the shards differ in size. If it met a message of a process that still waited, all processes send theirs
-        again."""
-        if self._sent is not None:
-            self._receive()
-        while True:
-            self._send(answer, waits=False)
-            worst, waits, replicas = self._receive()
-            if not waits:
-                return worst, replicas
-
-    def _send(self, answer: int, waits: bool) -> None:
-        message = torch.tensor([answer, int(waits), -self._members_of_group()], dtype=torch.int32, device="cpu")
-
-        def send() -> None:
-            work = dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
-            assert work is not None
-            self._sent = work, message
-
-        self._within_replica(send)
-
-    def _receive(self) -> tuple[int, bool, int]:
-        assert self._sent is not None
-        if not self._met:
-            self._await_mates()
-        work, message = self._sent
-        self._sent = None
-        self._within_replica(work.wait)
-        worst, waits, replicas = message.tolist()
-        return worst, bool(waits), -replicas
-
-    def _await_mates(self) -> None:
-        """Waits until the deadline at most. In a full grid the mates are members or never will be: after a death,
-        groups of equal size may consist of parts of several replicas. Then the others would wait for this
-        process, and its mates for them."""
-        assert self._sent is not None
-        while not self._sent[0].is_completed():
-            if time.monotonic() > self._meets_until:
-                raise dist.DistBackendError(
-                    "pccl: another process of this replica did not join the run within "
-                    f"{self._mates_timeout_s:g} s (mates_timeout_s); this one has left the run. A replica is whole or "
-                    "not there: end all its processes, and start the replica again"
-                )
-            time.sleep(_POLL_S)
-        self._met = True
+        """Returns the worst answer, and the smallest number of replicas that a process sees: they may have read it
+        before and after a death."""
+        message = torch.tensor([answer, -self.communicator.world_gangs], dtype=torch.int32, device="cpu")
+        self._within_replica(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group))
+        worst, replicas = message.tolist()
+        return worst, -replicas
 
     def _within_replica(self, message: Callable[[], object]) -> None:
         try:
