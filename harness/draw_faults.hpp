@@ -14,6 +14,11 @@ void draw_bad_pairs(Scenario& scenario, const GeneratorOptions& options, std::ui
 // Draws settings and faults that belong together, so that runs meet races which independent draws seldom meet.
 void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max);
 
+// Draws faults that come back at the same stage, in a world without others. Among the last draws, too.
+void draw_stages(Scenario& scenario, std::uint32_t on);
+// Draws members that lie. The last draw: it changes what other draws have chosen.
+void draw_liars(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
+
 // Whether a fault of this kind may end a connection with the master.
 bool parts_from_master(FaultKind kind);
 // Both run after nearly everything else of the scenario is drawn. draw_followers adds faults that follow another fault

@@ -120,6 +120,7 @@ public:
         if (processes_[node] != nullptr) processes_[node]->completed(ticket, completion);
     }
     void told(std::uint32_t node, const Command& command, const Completion& completion) override {
+        if (injector_.lied(node)) return;
         if (lie_ == Lie::update_not_counted && std::get_if<CommandUpdateTopology>(&command) != nullptr)
             numbers_.told(node, command, completion);
         if (lie_ != Lie::status_of_before) return numbers_.told(node, command, completion);
@@ -377,6 +378,7 @@ private:
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.disturbed_at = injector_.first_at();
+        injector_.tell_of_liars(shared_.ledger);
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);

@@ -202,6 +202,7 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::clog:
     case FaultKind::interface:
     case FaultKind::closed_port: return !needed(f.a % nodes);
+    case FaultKind::liar: return s.core.empty() || !in_core(s, 1 + (f.a - 1) % (nodes - 1));
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
     case FaultKind::partition: {

@@ -157,7 +157,11 @@ namespace pccl::core {
     X(too_many_members, "the list of its {n} members does not fit into a message to peer {p}")                         \
     X(only_all_reduce_quantized, "only an all-reduce can be quantized")                                                \
     X(no_such_collective, "this collective does not exist")                                                            \
-    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")
+    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")                              \
+    /* members that contradict what is known of them */                                                                \
+    X(does_not_finish, "peer {p} has everything that it needs for it, and does not say that it has finished")          \
+    X(claims_decision, "it claims to have received a decision that this master has not made; only a peer with a "      \
+                       "fault in its memory or its program does that")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,
