@@ -267,7 +267,10 @@ void MasterCore::tick() {
     patience_.warn();
     if (const auto text = decisions_.complaint()) warn_of_disk(*text);
     if (!registry_.in_grace()) patience_.expire();
-    if (!registry_.in_grace()) unfinished_.tick();
+    if (!registry_.in_grace()) {
+        unfinished_.tick();
+        for (const auto& [group, member] : unfinished_.syncs_given_up()) rounds_.give_up_waiting(group, member);
+    }
     rounds_.keys().end_late();
     if (const auto why = decisions_.gives_up()) stop(*why);
 }

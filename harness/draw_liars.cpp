@@ -78,6 +78,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         s.faults.push_back(f);
     }
     sort_by_time(s.faults);
+    fit_beside(s);
 }
 
 }  // namespace pccl::harness

@@ -88,6 +88,7 @@ public:
     void process_began(std::uint32_t node);
     // Stopped for ever, or a member that still lies: its calls need not return.
     bool frozen(std::uint32_t node) const { return frozen_[node] || liars_.lies(node); }
+    bool liars_last() const { return !chaos_ && liars_.any(); }
     // What such a node saw says nothing about the promises.
     bool lied(std::uint32_t node) const { return liars_.lied(node); }
     void tell_of_liars(Ledger& ledger) const;

@@ -47,6 +47,8 @@ public:
     void end(std::uint32_t node) { liars_.erase(node); }
     void draw_from(std::uint64_t seed) { draw_ = sim::Draw(sim::mix(seed, 920)); }
 
+    bool any() const { return !liars_.empty(); }
+
     // When a node sent bytes or an input of which no other member can tell that they are false.
     struct FalseBytes {
         std::uint32_t node = 0;

@@ -215,15 +215,12 @@ private:
     // Whether one of the chosen members sent false bytes for it, of which nobody else can tell that they are false. The
     // others must agree all the same.
     bool falsified(const LaunchFact& own) {
-        Instant since = own.begin;
-        for (const std::size_t i : chosen_) since = std::min(since, ledger_.launches[i].begin);
         return std::any_of(chosen_.begin(), chosen_.end(),
                            [&](std::size_t i) {
                                const std::uint32_t node = ledger_.lives[ledger_.launches[i].life].node;
                                return std::any_of(ledger_.false_bytes.begin(), ledger_.false_bytes.end(),
                                                   [&](const auto& bytes) {
-                                                      return bytes.first == node && since <= bytes.second &&
-                                                             bytes.second <= own.end;
+                                                      return bytes.first == node && bytes.second <= own.end;
                                                   });
                            }) &&
                excuses_.use(Excuse::liar);

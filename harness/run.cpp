@@ -296,8 +296,14 @@ private:
     bool all_done() const {
         if (starts_ != 0) return false;
         return std::all_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process == nullptr || injector_.frozen(process->node());
+            return process == nullptr || is_excused(*process);
         });
+    }
+
+    // A lasting fault keeps its calls waiting. Newcomers wait for members that update the topology: if only liars are left,
+    // none does.
+    bool is_excused(const Process& process) const {
+        return injector_.frozen(process.node()) || (injector_.liars_last() && process.only_connects());
     }
 
     // Tells the applications to end, but only when each node of the core has done a collective that began after the
@@ -337,7 +343,7 @@ private:
                                            mix(world_.effects_counted()[sim::effect_index<Compute>()],
                                                static_cast<std::uint64_t>(world_.chunk_landed())));
         const bool calls_wait = std::any_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process != nullptr && process->in_a_call() && !injector_.frozen(process->node());
+            return process != nullptr && process->in_a_call() && !is_excused(*process);
         });
         if (stillness_.look(world_.now(), calls_wait, progress, world_.situation())) {
             return world_.violate("progress", formatted("nobody gets any further since {} ms, and the machines were in "

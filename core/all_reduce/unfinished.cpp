@@ -10,9 +10,28 @@ namespace pccl::core {
 // A slow compute counts as work only for a while: a member may say for ever that it works.
 bool Unfinished::late(const Uuid& member, Instant changed) const {
     if (!roster_.present(member) || turn_.now - changed <= turn_.timeouts.starved()) return false;
-    const auto worked = worked_.find(member);
-    return worked == worked_.end() || turn_.now - worked->second > turn_.timeouts.starved() ||
+    return turn_.now - worked(member) > turn_.timeouts.starved() ||
            turn_.now - changed > turn_.timeouts.starved_for_good();
+}
+
+Instant Unfinished::worked(const Uuid& member) const {
+    const auto worked = worked_.find(member);
+    return worked == worked_.end() ? 0 : worked->second;
+}
+
+std::vector<std::pair<GroupId, Uuid>> Unfinished::syncs_given_up() const {
+    const Duration patience = 2 * turn_.timeouts.starved_for_good();
+    std::vector<std::pair<GroupId, Uuid>> given_up;
+    for (const auto& [id, group] : state_.groups) {
+        if (!group.sync) continue;
+        const Ballot* ballot = ballots_.find({proto::VOTE_SYNC_END, id, group.sync->id});
+        if (ballot == nullptr || turn_.now - ballot->changed <= patience) continue;
+        const auto owes = std::find_if(group.sync->members.begin(), group.sync->members.end(), [&](const SeatState& seat) {
+            return roster_.present(seat.uuid) && !ballot->has(seat.uuid) && turn_.now - worked(seat.uuid) > patience;
+        });
+        if (owes != group.sync->members.end()) given_up.emplace_back(id, owes->uuid);
+    }
+    return given_up;
 }
 
 void Unfinished::tick() {
