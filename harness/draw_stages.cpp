@@ -17,9 +17,9 @@ using sim::Draw;
 
 namespace {
 
-constexpr std::uint32_t stages_per_million = 25'000;
-constexpr std::uint32_t lost_masters_per_million = 12'000;
-constexpr std::uint32_t lasting_crowds_per_million = 8'000;
+constexpr std::uint32_t stages_per_million = 15'000;
+constexpr std::uint32_t lost_masters_per_million = 6'000;
+constexpr std::uint32_t lasting_crowds_per_million = 4'000;
 
 bool is_plain(const Scenario& s) {
     return !s.even && !s.world.symbolic && s.peers.size() > 1 && s.peers.size() < 10 && s.workload.tags != 0;
@@ -101,8 +101,8 @@ void draw_lost_master(Scenario& s, std::uint32_t on) {
     f.again = draw.number(0, 4);
     f.every = draw.between(s.timeouts.grace(), 4 * s.timeouts.grace());
     s.faults.push_back(f);
-    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 400u);
-    s.workload.compute_max = std::max<Duration>(s.workload.compute_max, 100 * millisecond);
+    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 80u);
+    s.workload.compute_max = std::max<Duration>(s.workload.compute_max, 500 * millisecond);
     s.chaos_end = std::max(s.chaos_end, f.at + (f.again + 1) * (f.every + f.duration) + second);
 }
 
