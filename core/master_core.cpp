@@ -27,7 +27,8 @@ MasterCore::MasterCore(const MasterConfig& config)
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
       optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
       rounds_(turn_, decisions_, ballots_, registry_, agenda_),
-      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, tallies_) {
+      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, tallies_),
+      unfinished_(turn_, state_, ballots_, registry_) {
     ASSERT(impossible(turn_.limits) == nullptr);
     ASSERT(turn_.limits.control_bytes_max >= control_bytes_least);
     ASSERT(turn_.limits.control_bytes_max - key_overhead >= turn_.limits.key_bytes_max);
@@ -200,6 +201,7 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
         links_.acknowledges(links_.at(id), message.heard());
         registry_.acknowledge(member, message.heartbeat());
         if (message.works()) patience_.works(member);
+        if (message.works()) unfinished_.works(member);
         break;
     case proto::PeerMessage::kHoldersRequest: rounds_.asked_for_holders(member, message.holders_request()); break;
     case proto::PeerMessage::kLeave:
@@ -265,6 +267,10 @@ void MasterCore::tick() {
     patience_.warn();
     if (const auto text = decisions_.complaint()) warn_of_disk(*text);
     if (!registry_.in_grace()) patience_.expire();
+    if (!registry_.in_grace()) {
+        unfinished_.tick();
+        for (const auto& [group, member] : unfinished_.syncs_given_up()) rounds_.give_up_waiting(group, member);
+    }
     rounds_.keys().end_late();
     if (const auto why = decisions_.gives_up()) stop(*why);
 }
@@ -328,6 +334,7 @@ void MasterCore::member_resumes(const Uuid& member) {
 void MasterCore::member_removed(const Uuid& member, GroupId group) {
     ballots_.withdraw(member);
     patience_.removed(member);
+    unfinished_.removed(member);
     optimizer_.removed(member, group);
     if (!state_.groups.contains(group)) rounds_.keys().forget(group);
 }
@@ -337,6 +344,7 @@ void MasterCore::run_over() {
     patience_.forget_run();
     rounds_.keys().clear();
     operations_.forget_run();
+    unfinished_.forget_run();
     optimizer_.forget_run();
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "core/all_reduce/operations.hpp"
+#include "core/all_reduce/unfinished.hpp"
 #include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/journal/decision_log.hpp"
@@ -129,6 +130,7 @@ private:
     RingOptimizer optimizer_;
     SyncRounds rounds_;
     Operations operations_;
+    Unfinished unfinished_;
 
     Instant began_ = 0;
     Instant last_event_ = 0;

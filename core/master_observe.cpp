@@ -273,7 +273,7 @@ std::string MasterCore::leftovers() const {
                                               [&](const auto& entry) { return !known(entry.first); });
     return name_leftovers({{"sessions of nobody", static_cast<std::size_t>(std::count_if(
                                                       registry_.sessions().begin(), registry_.sessions().end(), gone))},
-                           {"clocks of nobody", patience_.strange(known)},
+                           {"clocks of nobody", patience_.strange(known) + unfinished_.strange(known)},
                            {"edges of nobody", rings_.edges().strange(known)},
                            {"bandwidths of nobody", optimizer_.bandwidths().strange(known)},
                            {"votes of nobody", votes},

@@ -24,6 +24,11 @@ public:
         const auto says = [&](auto... kinds) { return (completion.cause.has(kinds) || ...); };
         // This message repeats why the membership ended. check_losses judges that, for the time when it happened.
         if (says(CauseKind::no_longer_a_member, CauseKind::gang_lost)) return {};
+        // A liar can be the reason of any failure, while it lies and until the master has noticed.
+        if (ledger_.lied(begin - excuses_.seat_kept(), end)) {
+            excuses_.use(Excuse::liar);
+            return {};
+        }
         const bool edge = says(CauseKind::nothing_gets_to, CauseKind::edge_stuck);
         std::string reason;
         if ((edge || says(CauseKind::nothing_sent_by, CauseKind::nothing_new_from)) &&

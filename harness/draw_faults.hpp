@@ -17,6 +17,10 @@ void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max);
 // Puts most peers into gangs: complete ones, parts of gangs, and some that no gang can be like. Draws deaths of their
 // members.
 void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on);
+// Draws faults that come back at the same stage, in a world without others. Among the last draws, too.
+void draw_stages(Scenario& scenario, std::uint32_t on);
+// Draws members that lie. The last draw: it changes what other draws have chosen.
+void draw_liars(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 
 // Whether a fault of this kind may end a connection with the master.
 bool parts_from_master(FaultKind kind);

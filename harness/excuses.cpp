@@ -29,7 +29,8 @@ const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
         "silence",      "both-links",   "no-ring",        "master-gone", "narrow-path", "revision",      "late-vote",
         "copied-token", "lost-journal", "master-stopped", "stranger",    "gang",        "other-loss",
-        "unknown-voter", "departed",    "forgotten",      "early-update", "starved",    "stuck-edge",  "unreachable"};
+        "unknown-voter", "departed",    "forgotten",      "early-update", "starved",    "stuck-edge",  "unreachable",
+        "liar"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
 }

@@ -41,6 +41,8 @@ enum class Excuse : std::uint8_t {
     starved,      // "lives and sends nothing": computes, memory, an edge or the master delayed a member
     stuck_edge,   // "does not get through": something delayed the bytes of an edge without closing the connection
     unreachable,  // no holder "could be reached": members were apart, or the data that a holder serves was damaged
+    // A member lied: an operation failed for it, a value is false that nobody can check, or an edge to it is down.
+    liar,
     count
 };
 inline constexpr std::size_t excuse_kinds = static_cast<std::size_t>(Excuse::count);

@@ -29,7 +29,8 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::flap:
     case FaultKind::clock_jump:
     case FaultKind::interface:
-    case FaultKind::closed_port: return true;
+    case FaultKind::closed_port:
+    case FaultKind::liar: return true;
     default: return false;
     }
 }

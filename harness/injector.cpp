@@ -15,7 +15,7 @@ using sim::mix;
 
 namespace {
 
-constexpr std::uint32_t strangers_max = 3;
+constexpr std::uint32_t strangers_max = 12;
 
 constexpr std::uint64_t by_pattern = 1ull << 32;
 
@@ -57,7 +57,7 @@ bool by_stranger(FaultKind kind) { return kind == FaultKind::hostile || kind == 
 Injector::Injector(sim::World& world, const Scenario& scenario, Processes& processes, Excuses& excuses)
     : world_(world), scenario_(scenario), processes_(processes), excuses_(excuses), draw_(mix(scenario.seed, 910)),
       faults_(scenario.faults), progress_(faults_.size()), triggers_(world, faults_, fault_begins),
-      frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()) {
+      frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()), liars_(world, scenario.seed) {
     for (const Fault& fault : scenario.faults) {
         if (by_stranger(fault.kind)) world.network().keep_greetings();
     }
@@ -217,6 +217,10 @@ void Injector::begin(std::uint64_t index_and_node) {
     const bool begun = carry_out(index, static_cast<std::uint32_t>(index_and_node >> 32));
     if (progress_[index].again >= fault.again) return;
     ++progress_[index].again;
+    if (fault.each) {
+        progress_[index].placed = false;  // it may happen at another node
+        return triggers_.arm_again(index);
+    }
     const Duration lasts = begun && spans_time(fault.kind) ? fault.duration : 0;
     world_.schedule_script(world_.now() + lasts + fault.every, fault_begins, index_and_node);
 }
@@ -240,6 +244,7 @@ bool Injector::find_place(std::uint64_t index) {
     case FaultKind::aimed_peer:
     case FaultKind::slow_compute:
     case FaultKind::hang:
+    case FaultKind::liar:
     case FaultKind::replayed_hello:
     case FaultKind::roam: fault.a = here != 0 ? here : there; return true;
     case FaultKind::swallow:
@@ -398,6 +403,10 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
         schedule_end(fault, index);
         break;
     case FaultKind::clock_jump: clock_jumps(fault); break;
+    case FaultKind::liar:
+        if (liars_.lies(peer_of(fault))) return false;
+        liar_begins(fault, index);
+        break;
     case FaultKind::swizzle:
     case FaultKind::hostile:
     case FaultKind::replayed_hello: go_on(index); break;
@@ -454,7 +463,7 @@ void Injector::go_on(std::uint64_t index_and_step) {
     const std::uint64_t step = index_and_step >> 32;
     const Fault& fault = faults_[index];
     if (fault.kind != FaultKind::swizzle) {
-        if (chaos_) stranger_speaks(fault, index);
+        if (chaos_ || fault.forever) stranger_speaks(fault, index);
         return;
     }
     const std::vector<std::uint32_t> nodes = swizzled_nodes(fault, this->nodes());
@@ -491,6 +500,7 @@ void Injector::end(std::uint64_t index) {
     if (fault.kind == FaultKind::stuck_disk) return disk_answers_again(fault);
     if (fault.kind == FaultKind::flap) return link_flaps(fault, false);
     if (fault.kind == FaultKind::closed_port) return world_.network().open_port(peer_of(fault));
+    if (fault.kind == FaultKind::liar) return liar_ends(fault, index);
     if (fault.kind == FaultKind::slow_compute) return world_.set_compute_factor(peer_of(fault), 1);
     if (impairs_an_edge(fault.kind)) return world_.network().repair(peer_of(fault), 1 + (fault.b - 1) % (nodes() - 1));
     for (const Stall& stall : stalled_) {
@@ -566,6 +576,7 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::crash_peer:
     case FaultKind::slow_compute:
     case FaultKind::closed_port:
+    case FaultKind::liar:
     case FaultKind::hang: nodes = {peer_of(fault)}; break;
     case FaultKind::swizzle:
         for (const std::uint32_t node : swizzled_nodes(fault, this->nodes())) nodes.push_back(played_by(node));
@@ -594,6 +605,7 @@ void Injector::note(std::uint64_t index, std::vector<std::uint32_t> nodes, std::
     case FaultKind::stuck_disk:
     case FaultKind::slow_compute:
     case FaultKind::closed_port:
+    case FaultKind::liar:
     case FaultKind::hang:
     case FaultKind::swallow:
     case FaultKind::garble:

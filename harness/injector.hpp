@@ -8,6 +8,7 @@
 #include "harness/excuses.hpp"
 #include "harness/hostile.hpp"
 #include "harness/ledger.hpp"
+#include "harness/liars.hpp"
 #include "harness/observation.hpp"
 #include "harness/scenario.hpp"
 #include "harness/triggers.hpp"
@@ -64,7 +65,10 @@ public:
 
     void cover(Coverage* coverage) { coverage_ = coverage; }
 
-    void draw_from(std::uint64_t seed) { draw_ = sim::Draw(sim::mix(seed, 910)); }
+    void draw_from(std::uint64_t seed) {
+        draw_ = sim::Draw(sim::mix(seed, 910));
+        liars_.draw_from(seed);
+    }
     // Null if no fault waits for a probe.
     Triggers* hears_probes() { return triggers_.wants_probes() ? &triggers_ : nullptr; }
 
@@ -82,7 +86,12 @@ public:
     // The master may run on two nodes. Excuses use node 0 for both.
     std::uint32_t logical(std::uint32_t node) const { return node == nodes() ? 0 : node; }
     void process_began(std::uint32_t node);
-    bool frozen(std::uint32_t node) const { return frozen_[node]; }  // stopped for ever
+    // Stopped for ever, or a member that still lies: its calls need not return.
+    bool frozen(std::uint32_t node) const { return frozen_[node] || liars_.lies(node); }
+    bool liars_last() const { return !chaos_ && liars_.any(); }
+    // What such a node saw says nothing about the promises.
+    bool lied(std::uint32_t node) const { return liars_.lied(node); }
+    void tell_of_liars(Ledger& ledger) const;
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
     Instant first_at() const { return first_at_; }  // never: no fault has taken effect
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
@@ -97,6 +106,8 @@ private:
     bool find_place(std::uint64_t index);
     bool carry_out(std::uint64_t index, std::uint32_t there);
     void clock_jumps(const Fault& fault);
+    void liar_begins(const Fault& fault, std::uint64_t index);
+    void liar_ends(const Fault& fault, std::uint64_t index);
     void peer_gone(std::uint64_t index, std::uint32_t node);
     void link_flaps(const Fault& fault, bool begins);
     Instant end_of(const Fault& fault) const { return fault.forever ? core::never : within_chaos(fault.duration); }
@@ -164,6 +175,8 @@ private:
     const Fault* stopping_ = nullptr;  // the stop for which the master is about to end
     Instant stopping_until_ = 0;
     std::vector<Ledger::StrangerHello> stranger_hellos_;
+    Liars liars_;
+    std::vector<Ledger::Liar> liar_spans_;
     Instant first_at_ = open_end;
     std::vector<std::uint64_t> hello_of_;  // the index of the fault of each of them
     std::vector<FaultSpan>* spans_ = nullptr;

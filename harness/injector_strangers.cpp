@@ -29,9 +29,16 @@ Knowledge Injector::what_is_known(std::uint32_t target) {
 // Opens more and more connections that send nothing.
 void Injector::crowd_comes(const Fault& fault, std::uint64_t index) {
     Stranger& stranger = stranger_links_[index];
-    if (stranger.said++ >= std::max(fault.b % 40, 1u)) return;
+    if (!fault.forever && stranger.said >= std::max(fault.b % 40, 1u)) return;
+    ++stranger.said;
     const std::uint32_t first = strangers_from(scenario_);
     const std::uint32_t own = first + static_cast<std::uint32_t>(index % (nodes_for(scenario_) - first));
+    if (fault.forever) {
+        // One of many hosts, each with a few connections: none of them is the one with the most.
+        world_.network().dial(own, 0, sim::endpoint_of(fault.a % nodes()));
+        const Duration wait = scenario_.timeouts.place() * 3 / 4;
+        return world_.schedule_script(world_.now() + draw_.between(wait / 2, wait), fault_goes_on, index);
+    }
     for (std::uint64_t i = draw_.number(1, 20); i-- != 0;)
         world_.network().dial(own, 0, sim::endpoint_of(fault.a % nodes()));
     world_.schedule_script(world_.now() + draw_.log_uniform(millisecond, second), fault_goes_on, index);

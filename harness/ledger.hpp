@@ -7,8 +7,10 @@
 #include "core/base/gang.hpp"
 #include "core/events.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pccl::harness {
@@ -36,6 +38,7 @@ struct Life {
     bool refused_revision = false;                  // by the rule of revisions
     core::Duration idle_longest = 0;                // the longest time in which the program was in no call
     std::vector<std::pair<Instant, Instant>> idle;  // such times that were longer than the limit on votes
+    bool liar = false;                              // it lied while it was a member
     std::vector<core::Cause> causes;                // of the loss: of the call that failed, and of the one after it
 };
 
@@ -107,6 +110,13 @@ struct Ledger {
         std::string name;  // as in the log; empty if a peer's hello was replayed
     };
     std::vector<StrangerHello> stranger_hellos;
+    // Members that lied, and when one sent bytes or an input of which nobody can tell that they are false.
+    struct Liar {
+        std::uint32_t node = 0;
+        Instant from = 0, until = open_end;
+    };
+    std::vector<Liar> liars;
+    std::vector<std::pair<std::uint32_t, Instant>> false_bytes;  // node, time
     Instant disturbed_at = open_end;  // the first fault
     // Real programs read their attributes after the call has returned. If the membership is lost in between, they read
     // a world of 1.
@@ -120,6 +130,11 @@ struct Ledger {
     // The failure may be that of a departing member: the world read 1 afterwards, and the life ended.
     bool departed(std::uint32_t life, const core::Completion& completion, Instant end) const {
         return completion.attributes.global_world <= 1 && gone_by(life, end);
+    }
+    // Whether a member lied in that time, or until shortly before.
+    bool lied(Instant from, Instant until) const {
+        return std::any_of(liars.begin(), liars.end(),
+                           [&](const Liar& liar) { return liar.from < until && from < liar.until; });
     }
     std::string name(std::uint32_t life) const;
 };

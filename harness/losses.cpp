@@ -54,7 +54,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
     }
     for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
         const Life& l = ledger.lives[life];
-        if (!l.lost) continue;
+        if (!l.lost || l.liar) continue;
         const std::string who = formatted("{} on {}", ledger.name(life), sim::Trace::name(l.node));
         const auto says = [&](CauseKind kind) {
             return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) { return cause.has(kind); });
@@ -118,6 +118,15 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                                               return !hello.name.empty() && hello.at < l.lost_at && names(hello.name);
                                           });
         if (stranger && says(CauseKind::edge_down) && excuses.use(Excuse::stranger)) continue;
+        // Between a liar and another member, the master cannot tell which one to believe.
+        const bool beside_liar = std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) {
+            const Cause* edge = cause.find(CauseKind::edge_down);
+            if (edge == nullptr) edge = cause.find(CauseKind::edge_stuck);
+            return edge != nullptr && std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+                       return other.liar && std::find(edge->peers.begin(), edge->peers.end(), other.peer) != edge->peers.end();
+                   });
+        });
+        if (beside_liar && excuses.use(Excuse::liar)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };

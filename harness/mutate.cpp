@@ -209,6 +209,7 @@ private:
         case FaultKind::stuck_disk: f.b = near_count(f.b, 3'000, draw_); break;
         case FaultKind::hostile:
         case FaultKind::replayed_hello: f.b = near_count(f.b, 30, draw_); break;
+        case FaultKind::liar: f.b = static_cast<std::uint32_t>(draw_.log_uniform(1, 1'000)); break;
         case FaultKind::older_journal: f.b = near_count(f.b, 20, draw_); break;
         default: f.b = near_count(f.b, 100, draw_);
         }

@@ -306,7 +306,8 @@ bool fits_unequal_parts(const Scenario& scenario, const LaunchFact& fact) {
 sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
     for (const LaunchFact& fact : ledger.launches) {
         const Completion& c = fact.completion;
-        if (fact.end == open_end || c.result != Result::success || !c.worlds.empty()) continue;
+        if (fact.end == open_end || c.result != Result::success || !c.worlds.empty() || ledger.lives[fact.life].liar)
+            continue;
         if (fact.collective.kind != CollectiveKind::all_reduce) {
             if (may_have_received(scenario, fact, ledger.lives[fact.life].peer)) continue;
             return {"numbers", formatted("{} was told that it received {} bytes of tag {} in a world of {}",
@@ -329,7 +330,9 @@ sim::Violation check_numbers(const Scenario& scenario, const Ledger& ledger) {
     }
     for (const SyncFact& fact : ledger.syncs) {
         const Completion& c = fact.completion;
-        if (fact.end == open_end || c.result != Result::success || scenario.world.symbolic) continue;
+        if (fact.end == open_end || c.result != Result::success || scenario.world.symbolic ||
+            ledger.lives[fact.life].liar)
+            continue;
         if (c.received_bytes < fact.changed_bytes)
             return {"numbers", formatted("{} was told that a synchronization received {} bytes, and {} have changed",
                                          ledger.name(fact.life), c.received_bytes, fact.changed_bytes)};

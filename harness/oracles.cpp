@@ -82,6 +82,7 @@ public:
             if (i == 0 || process_of(i) != process_of(i - 1)) by_process_.push_back(i);
         }
         by_process_.push_back(candidates_.size());
+        if (own.completion.world > by_process_.size() && takes_part_uninvited(own)) return {};
         if (own.completion.world < 2 || own.completion.world > by_process_.size()) {
             return {"membership", formatted("{}, but only {} other processes had launched it", text(ledger_, own),
                                             by_process_.size() - 1)};
@@ -164,10 +165,12 @@ private:
         const bool exact = scenario_.workload.exact;
         // Symbolic payload has no content to compare.
         if (!scenario_.world.symbolic && (!is_result(own.shape, exact, inputs_, own.output, 4) ||
-                                          !is_result(own.shape, exact, inputs_, own.output, own.shape.count)))
+                                          !is_result(own.shape, exact, inputs_, own.output, own.shape.count)) &&
+            !falsified(own))
             return false;
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
+            if (ledger_.lives[other.life].liar) continue;
             if (succeeded(other.completion, other.end)) {
                 const bool same = other.output == own.output;
                 if (same && other.completion.world == own.completion.world) continue;
@@ -184,12 +187,44 @@ private:
         }
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
+            if (ledger_.lives[other.life].liar) continue;
             if (succeeded(other.completion, other.end))
                 settled_[i] = settled_[i] || other.output == own.output;
             else if (other.end != open_end && ledger_.departed(other.life, other.completion, other.end))
                 excuses_.use(Excuse::departed);
         }
         return true;
+    }
+
+    // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input. The other
+    // members must agree.
+    bool takes_part_uninvited(const LaunchFact& own) {
+        std::set<std::uint32_t> liars;
+        for (const auto& [node, at] : ledger_.false_bytes) {
+            if (at <= own.end) liars.insert(node);
+        }
+        if (own.completion.world > by_process_.size() + liars.size()) return false;
+        for (const std::size_t i : candidates_) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (!ledger_.lives[other.life].liar && succeeded(other.completion, other.end) && other.begin < own.end &&
+                own.begin < other.end && other.output != own.output)
+                return false;
+        }
+        return excuses_.use(Excuse::liar);
+    }
+
+    // Whether one of the chosen members sent false bytes for it, of which nobody else can tell that they are false. The
+    // others must agree all the same.
+    bool falsified(const LaunchFact& own) {
+        return std::any_of(chosen_.begin(), chosen_.end(),
+                           [&](std::size_t i) {
+                               const std::uint32_t node = ledger_.lives[ledger_.launches[i].life].node;
+                               return std::any_of(ledger_.false_bytes.begin(), ledger_.false_bytes.end(),
+                                                  [&](const auto& bytes) {
+                                                      return bytes.first == node && bytes.second <= own.end;
+                                                  });
+                           }) &&
+               excuses_.use(Excuse::liar);
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {
@@ -295,7 +330,8 @@ std::string miscounted(const Ledger& ledger, const Intervals& own_life, const Vo
         const auto another_run = [&] {
             return excuses.forgotten(own.begin, own.end, l.member_until, ledger.lives[own.life].member_until);
         };
-        if (life == own.life || (l.connected_at <= own.begin && l.member_until >= own.end && !another_run())) {
+        if (life == own.life ||
+            (l.connected_at <= own.begin && l.member_until >= own.end && !l.liar && !another_run())) {
             ++sure;
             sure_in_group += l.group == group ? 1 : 0;
             if (!l.gang.none()) sure_gangs.insert(l.gang.name);
@@ -363,7 +399,7 @@ sim::Violation check_reduces(const Scenario& scenario, const Ledger& ledger, Exc
     for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
         const LaunchFact& fact = ledger.launches[i];
         if (settled[i] || !succeeded(fact.completion, fact.end) || fact.shape.count == 0 ||
-            fact.collective.kind != CollectiveKind::all_reduce)
+            ledger.lives[fact.life].liar || fact.collective.kind != CollectiveKind::all_reduce)
             continue;
         sim::Violation violation = search.check(i);
         if (!violation.oracle.empty()) return violation;
@@ -402,12 +438,14 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
             // and stayed did not take part, unless the master lost the outcome that it had sent to that member.
             const Life& life = ledger.lives[other.life];
             if (other.end == open_end || (life.lost && ledger.gone_by(other.life, other.end)) ||
-                ledger.departed(other.life, other.completion, other.end) || forgotten(excuses, ledger, own, other))
+                ledger.departed(other.life, other.completion, other.end) || life.liar ||
+                forgotten(excuses, ledger, own, other))
                 unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
             return;
         }
         if (other.completion.revision != own.completion.revision) return;
-        if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) {
+        if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin) ||
+            ledger.lives[other.life].liar) {
             const Life& life = ledger.lives[other.life];
             unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
             return;
@@ -465,7 +503,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 return {"revision", formatted("the rule of revisions removed every member:\n    {}: {}",
                                               text(ledger, own), to_text(own.completion.cause))};
         }
-        if (!succeeded(own.completion, own.end)) continue;
+        if (!succeeded(own.completion, own.end) || ledger.lives[own.life].liar) continue;
         const bool receives_only = own.strategy == SyncStrategy::receive_only;
         bool known_content = own.after == own.before && !receives_only;
         bool known_own_content = own.own_after == own.own_before;
@@ -483,7 +521,9 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 if (index.synced_before(k)) from_a_veteran = true;
             }
             if (other.own_before == own.own_after) known_own_content = true;
-            if (other.process == own.process || !succeeded(other.completion, other.end)) return;
+            if (other.process == own.process || ledger.lives[other.life].liar ||
+                !succeeded(other.completion, other.end))
+                return;
             // A removed peer may read its answer late. By then the group may have ended and begun again at revision 0.
             if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) return;
             // An older journal lacks the outcome that one of them got.
@@ -518,7 +558,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];
             if (life == own.life || member.group != own.group || member.connected_at > own.begin ||
-                member.member_until < own.end)
+                member.member_until < own.end || member.liar)
                 continue;
             const SyncFact* failed = nullptr;
             bool good = false;
@@ -554,7 +594,7 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
     for (const LaunchFact& launch : ledger.launches) called(launch.life, launch.begin);
     for (std::size_t i = 0; i < ledger.votes.size(); ++i) {
         const VoteFact& own = ledger.votes[i];
-        if (own.kind == CallKind::connect) continue;
+        if (own.kind == CallKind::connect || ledger.lives[own.life].liar) continue;
         const bool first_of_life = own.begin < first_call[own.life];
         called(own.life, own.begin);
         if (!succeeded(own.completion, own.end)) continue;
@@ -574,7 +614,8 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
         }
         for (std::uint32_t life = 0; life < ledger.lives.size(); ++life) {
             const Life& member = ledger.lives[life];
-            if (life == own.life || member.connected_at > own.begin || member.member_until < own.end) continue;
+            if (life == own.life || member.connected_at > own.begin || member.member_until < own.end || member.liar)
+                continue;
             const VoteFact* near = nullptr;
             bool good = false;
             votes[life].near(own.begin, own.end, [&](std::size_t k) {

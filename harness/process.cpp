@@ -55,6 +55,12 @@ bool Process::in_a_call() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.sleeping && !slot.answered; });
 }
 
+bool Process::only_connects() const {
+    return in_a_call() && std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+               return slot.sleeping || slot.answered || slot.kind == CallKind::connect;
+           });
+}
+
 // Ends the time without a call, and records it in the life if it is the longest.
 void Process::note_idle() {
     if ((connected_ || connecting_) && idle_since_ < now()) {

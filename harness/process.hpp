@@ -82,6 +82,7 @@ public:
     }
     std::string waits_for() const;  // the calls that have not returned
     bool in_a_call() const;
+    bool only_connects() const;  // it waits in connect and in no other call
 
     // --- from the world ----------------------------------------------------------------------------------------------
     void completed(core::Ticket ticket, const core::Completion& completion);

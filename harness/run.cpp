@@ -121,6 +121,7 @@ public:
         if (processes_[node] != nullptr) processes_[node]->completed(ticket, completion);
     }
     void told(std::uint32_t node, const Command& command, const Completion& completion) override {
+        if (injector_.lied(node)) return;
         if (lie_ == Lie::update_not_counted && std::get_if<CommandUpdateTopology>(&command) != nullptr)
             numbers_.told(node, command, completion);
         if (lie_ != Lie::status_of_before) return numbers_.told(node, command, completion);
@@ -304,8 +305,14 @@ private:
     bool all_done() const {
         if (starts_ != 0) return false;
         return std::all_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process == nullptr || injector_.frozen(process->node());
+            return process == nullptr || is_excused(*process);
         });
+    }
+
+    // A lasting fault keeps its calls waiting. Newcomers wait for members that update the topology: if only liars are left,
+    // none does.
+    bool is_excused(const Process& process) const {
+        return injector_.frozen(process.node()) || (injector_.liars_last() && process.only_connects());
     }
 
     // Tells the applications to end, but only when each node of the core has done a collective that began after the
@@ -345,7 +352,7 @@ private:
                                            mix(world_.effects_counted()[sim::effect_index<Compute>()],
                                                static_cast<std::uint64_t>(world_.chunk_landed())));
         const bool calls_wait = std::any_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process != nullptr && process->in_a_call() && !injector_.frozen(process->node());
+            return process != nullptr && process->in_a_call() && !is_excused(*process);
         });
         if (stillness_.look(world_.now(), calls_wait, progress, world_.situation())) {
             return world_.violate("progress", formatted("nobody gets any further since {} ms, and the machines were in "
@@ -386,6 +393,7 @@ private:
     void look_back() {
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.disturbed_at = injector_.first_at();
+        injector_.tell_of_liars(shared_.ledger);
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);

@@ -292,6 +292,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_slow_world(s, options, on);
     draw_even_world(s, options, on);
     draw_gangs(s, options, on);
+    draw_stages(s, on);
+    draw_liars(s, options, on);
     fit_collectives(s);
     fit_computes(s);
     s.patience = patience_of(s);

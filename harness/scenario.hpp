@@ -57,8 +57,9 @@ enum class FaultKind : std::uint8_t {
     clock_jump,      // the clock of node a goes forward by `duration` at once
     interface,       // one of two interfaces of node a is down for `duration`: to its peers; b odd: to the master
     closed_port,     // peers cannot dial node a, and their connections to it break; node a dials as before
+    liar,            // node a lies (harness/liars.hpp) about what `value` names from bit 8 on, b per mille of the time
 };
-inline constexpr std::size_t fault_kinds = 35;
+inline constexpr std::size_t fault_kinds = 36;
 // Connections open, but each one fails again in the same way. Such an edge differs from a good one only in the data
 // that gets through.
 constexpr bool impairs_an_edge(FaultKind kind) {
@@ -128,6 +129,7 @@ struct Fault {
     FaultPlace place = FaultPlace::named;
     std::uint32_t again = 0;  // number of repetitions, each `every` after the end of the one before
     Duration every = 0;
+    bool each = false;  // with a trigger: each repetition waits for it again, and then for `at`
     bool forever = false;  // never heals
 };
 
@@ -257,6 +259,7 @@ enum FaultClass : std::uint32_t {
     class_forever = 131072,
     class_steady = 262144,
     class_even = 524288,
+    class_liars = 1048576,
 };
 
 inline bool has_gangs(const Scenario& scenario) {

@@ -66,6 +66,8 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"interface", "one of two interfaces of node a is down: that to its peers, b odd: that to the master"},
     {"closed-port",
      "peers cannot dial node a, and those connections break; b odd: their dials are refused, else swallowed"},
+    {"liar", "node a lies in b per mille of what it says, about what value names from bit 8 on (harness/liars.hpp); at the "
+             "end it dies; value bit 0: with reset, bit 1: started anew"},
 }};
 
 constexpr std::array<const char*, 4> master_address_names = {"right", "dead", "silent", "spare"};
@@ -394,13 +396,15 @@ void parse_fault(ScenarioReader& reader, Scenario& s) {
             parse_leader(reader, pair, fault);
         } else if (pair.name == "node") {
             parse_place(reader, pair, fault);
+        } else if (word == "each") {
+            fault.each = true;
         } else if (pair.name == "again") {
             if (auto v = reader.value(Unit::number, pair.value, 0, again_max, pair.value_at))
                 fault.again = static_cast<std::uint32_t>(*v);
         } else if (pair.name == "every") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) fault.every = *v;
         } else {
-            reader.fail("at=, for=, a=, b=, value=, after=, follows=, node=, again=, every= or forever", word);
+            reader.fail("at=, for=, a=, b=, value=, after=, follows=, node=, again=, every=, each or forever", word);
         }
     }
     if (s.faults.size() >= faults_max) return reader.fail(formatted("at most {} faults", faults_max), "one more");
@@ -477,7 +481,8 @@ std::string list_faults() {
     text += formatted(
         "\nor to a phase of the protocol (after=start-told*2), or a probe:\n{}"
         "or TIME after another fault took effect (follows=1) or ended (follows=1:end). node=here: a is where that\n"
-        "happened, and b the other end; node=there: a is the other end. again=3 every=TIME: three more times.\n",
+        "happened, and b the other end; node=there: a is the other end. again=3 every=TIME: three more times; again=3 each: when `after` "
+        "has happened once more.\n",
         list_phases());
     return text;
 }
@@ -538,7 +543,8 @@ std::string to_text(const Scenario& s) {
         if (f.follows != 0) text += formatted(" follows={}{}", f.follows, f.behind_its_end ? ":end" : "");
         if (f.place != FaultPlace::named)
             text += std::string(" node=") + place_names[static_cast<std::size_t>(f.place)];
-        if (f.again != 0) text += formatted(" again={} every={}", f.again, duration_text(f.every));
+        if (f.again != 0 && f.each) text += formatted(" again={} each", f.again);
+        if (f.again != 0 && !f.each) text += formatted(" again={} every={}", f.again, duration_text(f.every));
         text += f.forever ? " forever\n" : "\n";
     }
     text += formatted("claim {}\n", claim_names[static_cast<std::size_t>(s.claim)]);

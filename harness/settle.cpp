@@ -205,6 +205,7 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::clog:
     case FaultKind::interface:
     case FaultKind::closed_port: return !needed(f.a % nodes);
+    case FaultKind::liar: return s.core.empty() || !in_core(s, 1 + (f.a - 1) % (nodes - 1));
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
     case FaultKind::partition: {
@@ -299,6 +300,10 @@ Duration patience_of(const Scenario& s) {
     // arrives.
     const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
     if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
+    // A synchronization waits for the end vote of a liar for twenty peer time-outs.
+    patience += 25 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+                    return f.kind == FaultKind::liar;
+                });
     patience += s.world.staging_max;
     // If the payload takes long, each turn may also wait for the payload of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;

@@ -138,6 +138,15 @@ void Triggers::schedule() {
     if (listens) world_.watch(this);
 }
 
+void Triggers::arm_again(std::size_t index) {
+    const Fault& fault = faults_[index];
+    if (is_effect(fault.trigger))
+        return world_.arm(sim::Trigger{fault.trigger - 1, fault.trigger_count, fault.at, begins_, index});
+    for (Armed& armed : armed_) {
+        if (armed.fault == index) armed.countdown = fault.trigger_count;
+    }
+}
+
 void Triggers::disarm() {
     armed_.clear();
     probes_.reset();

@@ -94,6 +94,8 @@ public:
     // The fault took effect and ends at `ends`: schedules the faults that follow it. Later calls for the same fault do
     // nothing.
     void began(std::size_t fault, const Scene& scene, Instant ends);
+    // Waits for the trigger of this fault once more, for `trigger_count` times.
+    void arm_again(std::size_t fault);
     const Scene& scene_of(std::size_t fault) const { return scenes_[fault]; }
     void disarm();  // no phase or probe begins a fault any more
 

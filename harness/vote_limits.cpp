@@ -20,7 +20,7 @@ static bool disturbs_only_members(const Scenario& s) {
 
 sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     const Timeouts& t = scenario.timeouts;
-    if (t.vote == 0 || scenario.peers.size() != 2 || !disturbs_only_members(scenario)) return {};
+    if (t.vote == 0 || scenario.peers.size() != 2 || !ledger.liars.empty() || !disturbs_only_members(scenario)) return {};
     // The limit begins when the idle member has acknowledged its last answer. It ends when something that was sent after the
     // limit is acknowledged. Both take a heartbeat, and a clogged path delays them. The member that waits may have to resume
     // before it hears of it.

@@ -115,7 +115,10 @@ void Driver::carry_out(Effects& effects) {
         if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    " + text(effect));
         if (world_.recorder_ != nullptr)
             world_.recorder_->effect(world_.recorder_->keeps() ? text(effect) : std::string());
-        perform(effect);
+        if (world_.lies(node_))
+            perform_forged(effect);
+        else
+            perform(effect);
     }
     effects.clear();
     inside_ = false;
@@ -134,6 +137,40 @@ void Driver::carry_out(Effects& effects) {
 
 void Driver::perform(Effect& effect) {
     std::visit([this](auto& known) { on(known); }, effect);
+}
+
+// The machine is not told what became of its message.
+void Driver::perform_forged(Effect& effect) {
+    const LinkId id = std::visit(
+        [](const auto& known) {
+            if constexpr (requires { known.link; }) return known.link;
+            return LinkId{0};
+        },
+        effect);
+    const Link* link = find(id);
+    const bool sends = std::holds_alternative<SendControl>(effect) || std::holds_alternative<SendFlow>(effect) ||
+                       std::holds_alternative<SendPayload>(effect);
+    if (!sends || link == nullptr || link->closing || !link->opened) return perform(effect);
+    const std::uint32_t far = world_.network_.peer_of(link->connection, link->side);
+    const Talk talk = talk_between(world_.is_master(node_), world_.is_master(far));
+    forged_.clear();
+    const auto fits = [&](const Effect& what) {
+        const auto* control = std::get_if<SendControl>(&what);
+        return control == nullptr || control->body.size() <= control_bytes_taken(*link);
+    };
+    if (world_.forger_->forge(node_, far, talk, effect, forged_) && fits(effect)) perform(effect);
+    for (Effect& more : forged_) {
+        if (must_die_ || world_.violated()) return;
+        if (!fits(more)) continue;
+        if (world_.trace_.wants_text()) world_.trace_.line(world_.now_, node_, "    false: " + text(more));
+        perform(more);
+    }
+}
+
+// Whether what comes over the link may be other than what a machine sent.
+bool Driver::may_be_false(const Link& link) const {
+    return world_.network_.tainted(link.connection, link.side) ||
+           world_.lied(world_.network_.peer_of(link.connection, link.side));
 }
 
 void Driver::note_command(const Command& command) {
@@ -262,9 +299,17 @@ void Driver::on(SendPayload& effect) {
         source = link->sending.copy.data();
     }
     std::optional<std::uint64_t> checksum;
-    if (effect.has_checksum)
+    bool tells_of_copy = false;
+    if (world_.lies(node_) && !symbolic && effect.header.length != 0) {
+        link->sending.copy.assign(source, source + effect.header.length);
+        source = link->sending.copy.data();
+        tells_of_copy = world_.forger_->forge_payload(node_, effect.header, link->sending.copy);
+    }
+    if (effect.has_checksum && !tells_of_copy)
         checksum = effect.checksum;
     else if (symbolic)
+        checksum = buffers_.checksum(effect.source);
+    else if (!link->sending.copy.empty() && !tells_of_copy && world_.lies(node_))
         checksum = buffers_.checksum(effect.source);
     link->encoder.begin_payload(effect.header, source, checksum);
     if (world_.recorder_ != nullptr) record_sent(*link, Recorder::Kind::bulk, to_text(effect.header));

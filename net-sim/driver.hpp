@@ -90,7 +90,7 @@ public:
 private:
     struct Sending {
         core::SendPayload what;
-        std::vector<std::uint8_t> copy;  // of a chunk that may_lie() may damage; else empty
+        std::vector<std::uint8_t> copy;  // of a chunk that may_lie() may damage, or of what a liar sends; else empty
         bool active = false;             // from SendPayload until PayloadSent
         bool cancelled = false;          // CancelSend or CloseLink came before the frame was complete
         bool withdrawn = false;          // CancelSend came, even if the frame was complete
@@ -150,6 +150,8 @@ private:
     void contract_broken(const std::string& what);
     void schedule(Instant time, ItemKind kind, std::uint64_t a, std::uint64_t b);
     void perform(core::Effect& effect);
+    void perform_forged(core::Effect& effect);
+    bool may_be_false(const Link& link) const;
     void control_added(Link& link);
     void pump(Link& link);
     void may_lie(Link& link, std::size_t room);
@@ -198,6 +200,7 @@ private:
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
     core::Effects effects_;
+    core::Effects forged_;  // what a member that lies says besides
     std::vector<LinkId> dirty_;              // may have new output, which leaves after all effects of the event
     std::vector<std::uint8_t> leaving_;      // the bytes of one write, in pump()
     std::vector<ZeroRun> leaving_zeros_;     // the zeros between them

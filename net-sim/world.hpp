@@ -9,6 +9,7 @@
 #include "net-sim/describe.hpp"
 #include "net-sim/driver.hpp"
 #include "net-sim/event_queue.hpp"
+#include "net-sim/forger.hpp"
 #include "net-sim/network.hpp"
 #include "net-sim/recorder.hpp"
 #include "net-sim/status_watch.hpp"
@@ -169,6 +170,9 @@ public:
     void watch(StatusWatch* status) { status_watch_ = status; }
     void watch(MachineWatch* machines) { machine_watch_ = machines; }
     void watch(MessageWatch* messages) { message_watch_ = messages; }
+    void set(Forger* forger) { forger_ = forger; }
+    bool lies(std::uint32_t node) const { return forger_ != nullptr && forger_->lies(node); }
+    bool lied(std::uint32_t node) const { return forger_ != nullptr && forger_->lied(node); }
     // The node whose machine runs now, and the node at the far end of the link that the event came from (no_node:
     // none).
     std::pair<std::uint32_t, std::uint32_t> acting() const;
@@ -277,6 +281,7 @@ private:
     StatusWatch* status_watch_ = nullptr;
     MachineWatch* machine_watch_ = nullptr;
     MessageWatch* message_watch_ = nullptr;
+    Forger* forger_ = nullptr;
     std::uint32_t acting_ = no_node;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;

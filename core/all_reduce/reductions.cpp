@@ -501,6 +501,20 @@ void Reductions::give_up_edge(Operation& op) {
     op.end_serial = session_.cast(vote);
 }
 
+void Reductions::successor_unfinished(OpId id) {
+    Operation* op = find(id);
+    if (op == nullptr || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() || op->wants_to_send() ||
+        op->computes != 0 || turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
+        return;
+    PROBE(successor_never_finishes);
+    const Cause why = make_cause<CauseKind::does_not_finish>(op->id.successor);
+    turn_.log(LogLevel::warn, "a collective is given up: " + to_text(why));
+    op->given_up = true;
+    session_.close_vote(op->end_serial);
+    proto::Vote vote = end_vote(*op, false, why);
+    op->end_serial = session_.cast(vote);
+}
+
 Cause Reductions::outcome_answered(const proto::Answer& answer) {
     const proto::OutcomeAnswer& outcome = answer.outcome();
     session_.close_end_votes(outcome.op());

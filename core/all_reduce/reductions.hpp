@@ -92,6 +92,8 @@ public:
     // Votes against the operation because nothing gets through to the successor. The vote replaces an earlier end vote:
     // this peer may have all final bytes, but its successor does not get them.
     void give_up_edge(Operation& op);
+    // The master waits for the end vote of the successor. Votes against the operation if it has everything.
+    void successor_unfinished(OpId id);
 
     // ---- knowledge
     const Map& all() const { return ops_; }

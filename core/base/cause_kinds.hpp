@@ -171,7 +171,11 @@ namespace pccl::core {
     X(gang_place_taken,                                                                                                \
       "peer {p} lives and has place {n} of gang '{t}'; give each process another place, and each gang another name")   \
     X(gang_incomplete, "gang '{t}' was not complete within {n} ms: nobody has taken its place {n}")                    \
-    X(gangs_wait, "{n} processes wait for the rest of their gangs already, which is the limit")
+    X(gangs_wait, "{n} processes wait for the rest of their gangs already, which is the limit")                        \
+    /* members that contradict what is known of them */                                                                \
+    X(does_not_finish, "peer {p} has everything that it needs for it, and does not say that it has finished")          \
+    X(claims_decision, "it claims to have received a decision that this master has not made; only a peer with a "      \
+                       "fault in its memory or its program does that")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

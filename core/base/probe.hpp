@@ -44,6 +44,9 @@
     X(journal_torn, "membership", "last record of a journal was not written in full")                                  \
     X(journal_too_old, "membership", "journal is older than what a peer was told: the run ends")                       \
     X(loss_hidden_by_number, "membership", "journal is older, and newer decisions took the numbers of lost ones")      \
+    X(claims_decision_of_nobody, "membership", "member that had come claims a decision that was never made")           \
+    X(neighbour_asked_about_end, "all-reduce", "neighbour of a member that does not vote for the end was asked")       \
+    X(successor_never_finishes, "all-reduce", "voted against an operation that the successor does not finish")         \
     X(claims_unknown_decisions, "membership", "hello without proof that names decisions the master never made")        \
     X(joiner_impersonated, "membership", "hello in the name of a waiting newcomer, without its token")                 \
     X(data_link_without_proof, "membership", "data link refused: the caller is not the peer that it claims to be")     \

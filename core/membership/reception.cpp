@@ -81,6 +81,12 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
             proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
             if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
+            if (recall == RunState::Recall::unknown && registry_.has_come(uuid)) {
+                PROBE(claims_decision_of_nobody);
+                const Cause why = make_cause<CauseKind::claims_decision>();
+                links_.refuse(id, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(why));
+                return registry_.remove(uuid, why);
+            }
             if (recall == RunState::Recall::unknown) return registry_.end_run_of_older_journal(id, uuid);
             if (recall == RunState::Recall::older) return links_.close(id, "an older dial of a member");
         }

@@ -108,7 +108,7 @@ void Registry::admit(const Uuid& uuid, const Joiners::Joiner& joiner) {
     Session& session = sessions_[uuid];
     session.link = joiner.link;
     session.generation = joiner.generation;
-    session.resumed = true;
+    session.resumed = session.has_come = true;
     session.link_key = joiner.link_key;
     session.newcomer_links = joiner.newcomer_links;
     session.since = turn_.now;
@@ -151,6 +151,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
     session.resumed = session.settled = false;
+    session.has_come = true;
     rings_.heard_again(uuid);  // nobody could connect with it while it was away
     owner_.member_resumes(uuid);
     ControlLinks::Link& link = links_.at(id);

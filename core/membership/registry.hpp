@@ -99,6 +99,10 @@ public:
     void remove(const Uuid& member, const Cause& cause) override;
     void turn_away(const Uuid& newcomer, const Cause& cause) override;
 
+    // Whether the member was admitted, or has resumed, since this master began: it has received no decision that this
+    // master does not know.
+    bool has_come(const Uuid& member) const { return sessions_.at(member).has_come; }
+
     // ---- knowledge
     struct Session {
         LinkId link = 0;  // 0: absent
@@ -117,6 +121,7 @@ public:
         std::uint32_t resumes_in_vain = 0;  // links lost in a row before the resume was complete
         Secret link_key{};                  // the passes of peers that may dial this one are derived from it
         std::uint32_t newcomer_links = 0;   // how many connections with newcomers it can hold
+        bool has_come = false;              // admitted or resumed in this incarnation of the master
         Instant since = 0;                  // admitted, or read from the journal; only for spectators
     };
     void check() const;

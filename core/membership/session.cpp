@@ -196,6 +196,7 @@ void Session::message_arrived(const ControlArrived& event) {
     case proto::MasterMessage::kPageRequest:
     case proto::MasterMessage::kTest:
     case proto::MasterMessage::kRevoked:
+    case proto::MasterMessage::kUnfinished:
     case proto::MasterMessage::kSyncHolders: owner_.master_message(message, link.control_bytes); break;
     default: refuse("the master sent an unknown message"); break;
     }

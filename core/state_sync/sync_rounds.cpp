@@ -233,6 +233,11 @@ void SyncRounds::finish(GroupId id, bool commit, const Cause& cause) {
     agenda_.everything = true;
 }
 
+void SyncRounds::give_up_waiting(GroupId group, const Uuid& member) {
+    finish(group, false,
+           make_cause<CauseKind::member_did_not_receive>(member, make_cause<CauseKind::nothing_new_from>(member)));
+}
+
 void SyncRounds::give_up(const BallotKey& key, const Cause& cause) {
     proto::Decision decision;
     auto* sync = decision.mutable_sync();

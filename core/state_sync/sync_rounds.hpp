@@ -35,6 +35,9 @@ public:
     // The calls of the members cross. The synchronization fails, and no member's state changes.
     void give_up(const BallotKey& key, const Cause& cause);
 
+    // A member lives and never votes for the end of the round that runs.
+    void give_up_waiting(GroupId group, const Uuid& member);
+
     KeyComparisons& keys() { return keys_; }
     const KeyComparisons& keys() const { return keys_; }
 

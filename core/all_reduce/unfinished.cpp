@@ -1,0 +1,55 @@
+#include "core/all_reduce/unfinished.hpp"
+
+#include "core/base/probe.hpp"
+#include "core/wire/control.pb.h"
+
+#include <algorithm>
+
+namespace pccl::core {
+
+// A slow compute counts as work only for a while: a member may say for ever that it works.
+bool Unfinished::late(const Uuid& member, Instant changed) const {
+    if (!roster_.present(member) || turn_.now - changed <= turn_.timeouts.starved()) return false;
+    return turn_.now - worked(member) > turn_.timeouts.starved() ||
+           turn_.now - changed > turn_.timeouts.starved_for_good();
+}
+
+Instant Unfinished::worked(const Uuid& member) const {
+    const auto worked = worked_.find(member);
+    return worked == worked_.end() ? 0 : worked->second;
+}
+
+std::vector<std::pair<GroupId, Uuid>> Unfinished::syncs_given_up() const {
+    const Duration patience = 2 * turn_.timeouts.starved_for_good();
+    std::vector<std::pair<GroupId, Uuid>> given_up;
+    for (const auto& [id, group] : state_.groups) {
+        if (!group.sync) continue;
+        const Ballot* ballot = ballots_.find({proto::VOTE_SYNC_END, id, group.sync->id});
+        if (ballot == nullptr || turn_.now - ballot->changed <= patience) continue;
+        const auto owes = std::find_if(group.sync->members.begin(), group.sync->members.end(), [&](const SeatState& seat) {
+            return roster_.present(seat.uuid) && !ballot->has(seat.uuid) && turn_.now - worked(seat.uuid) > patience;
+        });
+        if (owes != group.sync->members.end()) given_up.emplace_back(id, owes->uuid);
+    }
+    return given_up;
+}
+
+void Unfinished::tick() {
+    if (turn_.now - asked_at_ < turn_.timeouts.peer) return;
+    for (const auto& [id, op] : state_.ops) {
+        const Ballot* ballot = ballots_.find({proto::VOTE_END, op.group, id});
+        if (ballot == nullptr) continue;
+        for (std::size_t i = 0; i < op.members.size(); ++i) {
+            const Uuid& member = op.members[i].uuid;
+            const Uuid& before = op.members[(i + op.members.size() - 1) % op.members.size()].uuid;
+            if (ballot->has(member) || !ballot->has(before) || !late(member, ballot->changed)) continue;
+            PROBE(neighbour_asked_about_end);
+            proto::MasterMessage message;
+            message.set_unfinished(id);
+            roster_.say(before, std::move(message));
+            asked_at_ = turn_.now;
+        }
+    }
+}
+
+}  // namespace pccl::core

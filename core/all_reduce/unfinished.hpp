@@ -1,0 +1,57 @@
+// Operations and synchronizations that wait for the end vote of a member that lives and does not cast it.
+//
+// Each machine casts its end vote by itself, and votes against an operation that gets no input. So a missing vote has a
+// cause that ends: a slow path, a slow compute, an absence. A member that lies has none, and nobody else would ever learn
+// of it: all of them have their results. The master cannot see what moves between members. Its predecessor in the ring can:
+// if the member has acknowledged everything that it needs, the predecessor votes against the operation when it is asked.
+//
+// Nobody knows that of a synchronization, whose chunks may come from anywhere. A member that receives computes a hash for
+// each chunk, and says so. Without a compute for far longer than anything takes, the synchronization fails for all.
+//
+// It owns only clocks. An operation that is asked about too early goes on.
+#pragma once
+
+#include "core/journal/run_state.hpp"
+#include "core/links/roster.hpp"
+#include "core/turn.hpp"
+#include "core/voting/ballot.hpp"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace pccl::core {
+
+class Unfinished {
+public:
+    Unfinished(const Turn& turn, const RunState& state, const BallotBox& ballots, Roster& roster)
+        : turn_(turn), state_(state), ballots_(ballots), roster_(roster) {}
+
+    // The member completed a compute.
+    void works(const Uuid& member) { worked_[member] = turn_.now; }
+    void removed(const Uuid& member) { worked_.erase(member); }
+    void forget_run() { worked_.clear(); }
+    // Asks the neighbours of members that are late, once in a peer time-out. Not in a grace.
+    void tick();
+    // Synchronizations that fail, and the member that each of them waits for.
+    std::vector<std::pair<GroupId, Uuid>> syncs_given_up() const;
+
+    template <class Known>
+    std::size_t strange(const Known& known) const {
+        return static_cast<std::size_t>(
+            std::count_if(worked_.begin(), worked_.end(), [&](const auto& entry) { return !known(entry.first); }));
+    }
+
+private:
+    bool late(const Uuid& member, Instant changed) const;
+    Instant worked(const Uuid& member) const;
+
+    const Turn& turn_;
+    const RunState& state_;
+    const BallotBox& ballots_;
+    Roster& roster_;
+    std::map<Uuid, Instant> worked_;
+    Instant asked_at_ = 0;
+};
+
+}  // namespace pccl::core
