@@ -146,6 +146,8 @@ struct PeerPlan {
     std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
     bool advertises = false;      // it cannot be reached where its dials come from, and advertises its address
     bool two_interfaces = false;  // the same, but only for its dials to the master
+    sim::Translator translator = sim::Translator::none;  // in front of its network
+    std::uint32_t site = 0;                              // its network, if there is a translator
 };
 
 struct Workload {
@@ -252,6 +254,7 @@ enum FaultClass : std::uint32_t {
     class_forever = 131072,
     class_steady = 262144,
     class_even = 524288,
+    class_nat = 1048576,
 };
 
 Scenario generate(std::uint64_t seed, const GeneratorOptions& options = {});

@@ -157,7 +157,12 @@ namespace pccl::core {
     X(too_many_members, "the list of its {n} members does not fit into a message to peer {p}")                         \
     X(only_all_reduce_quantized, "only an all-reduce can be quantized")                                                \
     X(no_such_collective, "this collective does not exist")                                                            \
-    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")
+    X(gather_in_place, "an all-gather needs a send buffer outside of its receive buffer")                              \
+    /* behind address translators */                                                                                   \
+    X(no_way_through,                                                                                                  \
+      "the members and this peer cannot connect to each other: a translator makes {t} of its address {t}; tried, in "  \
+      "both directions and from both ends at once: {t}; forward a port to this peer and advertise that address, or "   \
+      "let one of the others be reachable")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -13,6 +13,7 @@
 #include "core/base/secret.hpp"
 #include "core/base/sleep.hpp"
 #include "core/links/roster.hpp"
+#include "core/topology/address_rules.hpp"
 #include "core/topology/rings.hpp"
 #include "core/turn.hpp"
 
@@ -31,6 +32,7 @@ public:
         std::uint64_t generation = 0;
         GroupId group = 0;
         Endpoint endpoint;
+        Location location;
         std::uint64_t token = 0;
         std::uint32_t concurrent_ops = 1;
         std::uint32_t newcomer_links = 0;  // how many connections with newcomers it can hold
@@ -45,6 +47,7 @@ public:
         Uuid reached_from, reaches;     // the members between which it waits; zero: none yet
         Instant anchored = 0;           // since when
         std::uint32_t reports = 0;      // reports of edges since the last tick
+        std::uint32_t in_vain = 0;      // turns that it had after the notice, and was not reached in
     };
 
     Joiners(Turn& turn, const RunState& state, Rings& rings, Roster& roster)
@@ -85,6 +88,7 @@ public:
     void slept(const Sleep& sleep);
 
 private:
+    std::string tried(const Uuid& newcomer) const;
     std::size_t newcomers_at_a_time(const std::vector<Uuid>& ring) const;
     void comes_last(const Uuid& uuid, Joiner& joiner);
     void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);

@@ -28,7 +28,7 @@
 
 namespace pccl::core::wire {
 
-inline constexpr std::uint8_t protocol_version = 4;
+inline constexpr std::uint8_t protocol_version = 5;
 inline constexpr std::size_t prefix_bytes = 16;
 inline constexpr std::size_t bulk_header_bytes = 32;
 inline constexpr std::size_t flow_word_bytes = 24;

@@ -152,6 +152,9 @@ class Communicator(Collectives):
 
         :param n_attempts: how often to try, 1 s apart, if the master does not answer or refuses this peer.
         :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
+        :raises PCCLArgumentError: the invitation is spent, expired, withdrawn or revoked. It is not tried again.
+        :raises PCCLConnectionLostError: the network of this peer translates addresses, and neither this peer nor the
+            members can connect to the other.
         :raises PCCLUsageError: connected already, or closed.
         """
         self._seen.info = None
