@@ -42,7 +42,7 @@ std::uint16_t Translators::outer_port(std::uint32_t node, std::uint16_t port) {
 Endpoint Translators::dials(std::uint32_t node, const Endpoint& own, const Endpoint& target, Instant now) {
     if (!behind(node)) return own;
     const std::uint32_t to = node_of(target);
-    if (!is_outer(target) && to < places_.size() && in_one_network(node, to)) return own;
+    if (!is_outer(target) && behind(to) && in_one_network(node, to)) return own;
     const std::uint16_t port = outer_port(node, own.port);
     Mapping& mapping = mappings_[{places_[node].site, port}];
     mapping.node = node;

@@ -264,7 +264,7 @@ private:
         proto::Examined answer;
         Endpoint local, seen;
         if (!ask(port_, true, answer, local, error) || !core::read(answer.seen(), seen)) {
-            report_.add(Mark::bad, "version", error);
+            report_.add(Mark::bad, "answer", error);
             return;
         }
         report_.add(Mark::good, "version", formatted("the master speaks protocol version {}, as this host does",
