@@ -165,9 +165,11 @@ using Command = std::variant<CommandConnect, CommandUpdateTopology, CommandArePe
 
 // ---- events ------------------------------------------------------------------------------------------------------
 
+// Answers OpenLink. `local`: this end's address of the connection; port 0: not known.
 struct LinkOpened {
     LinkId link = 0;
-};  // answers OpenLink
+    Endpoint local = {};
+};
 struct LinkRefused {
     LinkId link = 0;
     std::string reason;
@@ -255,11 +257,15 @@ using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, Co
 // ---- effects -----------------------------------------------------------------------------------------------------
 
 // `peer`: who must be at the other end; nil: the master. A driver that authenticates other ends answers LinkRefused if
-// somebody else is there.
+// somebody else is there. `source_port`: the local port of the connection, if the driver can have it; 0: any. It may be
+// the port of the listener. `yields`: both ends may dial each other and meet. If the carrier needs one end that accepts,
+// it is this one.
 struct OpenLink {
     LinkId link = 0;
     Endpoint target;
     Uuid peer = {};
+    std::uint16_t source_port = 0;
+    bool yields = false;
 };
 // With `flush`, control frames queued before are still sent if the socket takes them within one second. Without it, the
 // driver drops everything at once. No event follows; this effect answers all sends and receives of the link.

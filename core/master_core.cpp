@@ -21,7 +21,7 @@ MasterCore::MasterCore(const MasterConfig& config)
       rings_(turn_, decisions_, registry_, agenda_, *this), joiners_(turn_, state_, rings_, registry_),
       plans_(state_, rings_, joiners_, registry_),
       registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
-      reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_),
+      reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_), examinations_(turn_, links_),
       check_(turn_, state_, ballots_, registry_, rings_, agenda_),
       patience_(turn_, state_, ballots_, registry_, links_, *this),
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
@@ -86,6 +86,8 @@ bool MasterCore::dispatch(const Event& event) {
         Overload{
             [&](const LinkAccepted& e) { return accepted(e), true; },
             [&](const LinkClosed& e) { return links_.closed(e.link), true; },
+            [&](const LinkOpened& e) { return examinations_.answered(e.link, true), true; },
+            [&](const LinkRefused& e) { return examinations_.answered(e.link, false), true; },
             [&](const ControlArrived& e) { return control_arrived(e), true; },
             [&](const FrameRefused& e) { return frame_refused(e), true; },
             [&](const FlowArrived& e) { return links_.close(e.link, "sent a data frame to the master"), true; },
@@ -102,8 +104,6 @@ bool MasterCore::dispatch(const Event& event) {
             },
             [&](const PeerRevoked& e) { return revoked(e.peer), true; },
             [&](const Timer&) { return true; },
-            [&](const LinkOpened&) { return false; },
-            [&](const LinkRefused&) { return false; },
             [&](const PayloadLanded&) { return false; },
             [&](const PayloadSent&) { return false; },
             [&](const BufferAllocated&) { return false; },
@@ -162,6 +162,8 @@ void MasterCore::control_arrived(const ControlArrived& event) {
         from_peer(event.link, message);
     else if (message.has_hello())
         reception_.hello(event.link, message.hello());
+    else if (message.has_examine())
+        examinations_.asked(event.link, message.examine());
     else
         links_.close(event.link, "did not begin with a hello");
 }
@@ -249,7 +251,8 @@ void MasterCore::shut_down(Instant now, Effects& out) {
 // Sessions alone keep the timer running: the master waits for members that may still resume without any link. So does
 // an unwritten record: the disk may hang before any peer has connected.
 bool MasterCore::timer_runs() const {
-    return !links_.empty() || !registry_.sessions().empty() || decisions_.unwritten_since() != never;
+    return !links_.empty() || !registry_.sessions().empty() || !examinations_.empty() ||
+           decisions_.unwritten_since() != never;
 }
 
 Instant MasterCore::next_deadline() const {
@@ -262,6 +265,7 @@ void MasterCore::tick() {
     next_tick_ = turn_.now + turn_.timeouts.tick();
     registry_.tick();
     joiners_.tick();
+    examinations_.tick();
     agenda_.topology = true;
     optimizer_.search_in_background();
     patience_.warn();

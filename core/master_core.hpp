@@ -18,6 +18,7 @@
 #include "core/master_status.hpp"
 #include "core/membership/admissions.hpp"
 #include "core/membership/control_links.hpp"
+#include "core/membership/examinations.hpp"
 #include "core/membership/reception.hpp"
 #include "core/membership/registry.hpp"
 #include "core/membership/tallies.hpp"
@@ -124,6 +125,7 @@ private:
     DialPlans plans_;
     Registry registry_;
     Reception reception_;
+    Examinations examinations_;
     VoteCheck check_;
     VotePatience patience_;
     Admissions admissions_;

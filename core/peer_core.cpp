@@ -53,7 +53,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     if (waiting_connect_ != 0 && exchange_.reductions().empty() && !sync_.running())
         on_connect(CommandConnect{std::exchange(waiting_connect_, 0), waiting_identity_});
     if (turn_.now >= next_tick_) tick();
-    if (turn_.now >= exchange_.stripes().next_dial()) exchange_.stripes().maintain_edges();
+    if (turn_.now >= exchange_.next_dial()) exchange_.dial();
     if (turn_.now >= session_.next_dial()) session_.dial();
     finish_leaving();
     turn_.end();
@@ -89,11 +89,11 @@ bool PeerCore::dispatch(const Event& event) {
                                   link.last_received = link.last_beat = link.opened = turn_.now;
                                   link.stage = Stage::greeting;
                                   if (link.purpose == Purpose::master)
-                                      session_.opened();
+                                      session_.opened(e.local);
                                   else if (link.purpose == Purpose::test_out)
                                       probe_.opened(e.link);
                                   else
-                                      exchange_.stripes().opened(e.link, link);
+                                      exchange_.opened(e.link, link);
                               });
                           },
                           [&](const FlowArrived& e) { return exchange_.on_flow(e), true; },
@@ -141,7 +141,7 @@ void PeerCore::frame_refused(const FrameRefused& event) {
 
 Instant PeerCore::next_deadline() const {
     if (!session_.in_run()) return never;
-    return std::min({next_tick_, exchange_.stripes().next_dial(), session_.next_dial()});
+    return std::min({next_tick_, exchange_.next_dial(), session_.next_dial()});
 }
 
 void PeerCore::tick() {
@@ -219,7 +219,10 @@ void PeerCore::membership_over(const Cause& cause, State next) {
 
     if (connect_ticket_ != 0) {
         PROBE(lost_in_connect);
-        tickets_.fail(std::exchange(connect_ticket_, 0), Result::master_connection_failed, cause);
+        // The master is there. Another attempt would end in the same way.
+        const Result result =
+            cause.has(CauseKind::no_way_through) ? Result::rank_connection_failed : Result::master_connection_failed;
+        tickets_.fail(std::exchange(connect_ticket_, 0), result, cause);
     }
     run_wide_.run_lost(cause);
     launches_.run_lost(cause);

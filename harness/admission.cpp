@@ -25,7 +25,9 @@ struct Terms {
 bool nothing_can_happen(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     return s.faults.empty() && !n.fails_dials() && n.queue_max == 0 && s.world.allocation_fails_per_million == 0 &&
-           n.tail_per_million == 0;
+           n.tail_per_million == 0 && std::none_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& plan) {
+               return plan.translator != sim::Translator::none;
+           });
 }
 
 Terms terms_of(const Scenario& s, const Excuses& excuses) {

@@ -226,6 +226,8 @@ private:
             config.advertised = sim::endpoint_of(node);
             world_.network().hide(node, !plan.advertises);
         }
+        if (plan.translator != sim::Translator::none)
+            world_.network().translators().put_behind(node, plan.translator, plan.site);
         config.limits = scenario_.limits;
         if (scenario_.uneven_limits && node % 2 == 0) {
             config.limits.eager_bytes *= 4;

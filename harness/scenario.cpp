@@ -24,6 +24,7 @@ constexpr std::uint32_t several_masters_per_million = 200'000;
 constexpr std::uint32_t spare_address_per_million = 200'000;
 constexpr std::uint32_t silent_among_faults_per_million = 500'000;
 constexpr std::uint32_t advertised_per_million = 200'000;
+constexpr std::uint32_t translated_per_million = 40'000;
 constexpr std::uint32_t edge_of_limit_per_million = 100'000;
 constexpr std::uint32_t small_unit_per_million = 150'000;
 
@@ -186,6 +187,31 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     for (PeerPlan& plan : s.peers) (interfaces ? plan.two_interfaces : plan.advertises) = gateways.chance(700'000);
 }
 
+// Peers behind address translators, so that every two of them can connect somehow: any kind but the strictest, or at most
+// one network behind the strictest one and all others reachable.
+void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
+    Draw draw(mix(s.seed, 290));
+    const bool alone = options.classes == class_nat;
+    const bool roams =
+        std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& fault) { return fault.kind == FaultKind::roam; });
+    if (!(on & class_nat) || roams || s.even || !(draw.chance(translated_per_million) || alone)) return;
+    const bool strict = draw.chance(300'000);
+    const std::uint32_t strict_site = draw.number(1, 3);
+    for (PeerPlan& plan : s.peers) {
+        const bool one_network = draw.chance(200'000);
+        const std::uint32_t site = one_network ? draw.number(1, 3) : 10 + static_cast<std::uint32_t>(&plan - s.peers.data());
+        if (plan.advertises || plan.two_interfaces || draw.chance(300'000)) continue;
+        plan.site = site;
+        plan.translator = draw.chance(500'000) || strict ? sim::Translator::open : sim::Translator::cone;
+        if (strict && site == strict_site) plan.translator = sim::Translator::symmetric;
+    }
+    // One translator has one kind.
+    for (PeerPlan& plan : s.peers) {
+        if (plan.translator != sim::Translator::none && plan.site < 10 && !(strict && plan.site == strict_site))
+            plan.translator = strict ? sim::Translator::open : sim::Translator::cone;
+    }
+}
+
 // Limits that the run just reaches.
 void draw_edges_of_limits(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 185));
@@ -293,6 +319,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_even_world(s, options, on);
     draw_gangs(s, options, on);
     draw_stages(s, on);
+    draw_translators(s, options, on);
     draw_liars(s, options, on);
     fit_collectives(s);
     fit_computes(s);

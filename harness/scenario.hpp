@@ -152,6 +152,8 @@ struct PeerPlan {
     bool two_interfaces = false;  // the same, but only for its dials to the master
     core::Gang gang;              // that it declares; it need not be possible
     Duration gang_patience = 0;   // how long it waits for missing places of its gang; 0: without limit
+    sim::Translator translator = sim::Translator::none;  // in front of its network
+    std::uint32_t site = 0;                              // its network, if there is a translator
 };
 
 struct Workload {
@@ -260,6 +262,7 @@ enum FaultClass : std::uint32_t {
     class_steady = 262144,
     class_even = 524288,
     class_liars = 1048576,
+    class_nat = 2097152,
 };
 
 inline bool has_gangs(const Scenario& scenario) {

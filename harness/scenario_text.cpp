@@ -261,6 +261,13 @@ void parse_masters(ScenarioReader& reader, const NamedValue& pair, PeerPlan& pla
         reader.fail("one address that is right", pair.value, pair.value_at);
 }
 
+constexpr std::string_view translator_names[] = {"none", "open", "cone", "symmetric"};
+
+std::string translator_text(const PeerPlan& plan) {
+    if (plan.translator == sim::Translator::none) return {};
+    return formatted(" nat={} site={}", translator_names[static_cast<std::size_t>(plan.translator)], plan.site);
+}
+
 std::string masters_text(const PeerPlan& plan) {
     if (plan.masters == PeerPlan{}.masters) return {};
     std::string text;
@@ -307,6 +314,13 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
             plan.two_interfaces = true;
         } else if (pair.name == "masters") {
             parse_masters(reader, pair, plan);
+        } else if (pair.name == "nat") {
+            const auto* const found = std::find(std::begin(translator_names), std::end(translator_names), pair.value);
+            if (found == std::end(translator_names)) return reader.fail("open, cone or symmetric", pair.value, pair.value_at);
+            plan.translator = static_cast<sim::Translator>(found - std::begin(translator_names));
+        } else if (pair.name == "site") {
+            if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
+                plan.site = static_cast<std::uint32_t>(*v);
         } else if (pair.name == "start") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.start = *v;
         } else if (pair.name == "group") {
@@ -325,8 +339,8 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "gang-patience") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.gang_patience = *v;
         } else {
-            reader.fail("start=, group=, stripes=, turns=, region=, masters=, gang=, gang-patience=, advertises, "
-                        "two-interfaces or rejoins",
+            reader.fail("start=, group=, stripes=, turns=, region=, masters=, gang=, gang-patience=, nat=, site=, "
+                        "advertises, two-interfaces or rejoins",
                         word);
         }
     }
@@ -531,10 +545,10 @@ std::string to_text(const Scenario& s) {
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
         text += formatted(
-            "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
+            "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
             p.turns, n.regions.empty() ? std::string() : formatted(" region={}", n.regions[i + 1]), masters_text(p),
-            gang_text(p), p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "",
-            p.rejoins ? " rejoins" : "");
+            gang_text(p), translator_text(p), p.advertises ? " advertises" : "",
+            p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
     }
     for (const Fault& f : s.faults) {
         text += formatted("fault {} at={} for={} a={} b={} value={}", to_text(f.kind), duration_text(f.at),

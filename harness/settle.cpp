@@ -176,6 +176,7 @@ void fit_addresses(Scenario& s) {
     const bool roams = has(FaultKind::roam), two_masters = has(FaultKind::two_masters);
     for (PeerPlan& plan : s.peers) {
         if (roams) plan.advertises = plan.two_interfaces = false;
+        if (roams) plan.translator = sim::Translator::none;
         if (two_masters) std::erase(plan.masters, MasterAddress::spare);
     }
 }

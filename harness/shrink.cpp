@@ -154,6 +154,8 @@ private:
             if (best_.peers[i].group != 0) better |= change([i](Scenario& s) { s.peers[i].group = 0; });
             if (best_.peers[i].start != 0) better |= change([i](Scenario& s) { s.peers[i].start = 0; });
             if (best_.peers[i].advertises) better |= change([i](Scenario& s) { s.peers[i].advertises = false; });
+            if (best_.peers[i].translator != sim::Translator::none)
+                better |= change([i](Scenario& s) { s.peers[i].translator = sim::Translator::none; });
             if (best_.peers[i].two_interfaces)
                 better |= change([i](Scenario& s) { s.peers[i].two_interfaces = false; });
             for (std::size_t at = 0; at < best_.peers[i].masters.size(); ++at) {

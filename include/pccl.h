@@ -71,7 +71,7 @@ typedef enum pcclResult_t {
     pcclInvalidUsage = 4,           /* the call is not possible in this state of the object */
     pcclTooFewPeers = 5,            /* alone in the group: admit a peer first, or go on alone */
     pcclMasterConnectionFailed = 6, /* joining failed; try again */
-    pcclRankConnectionFailed = 7,   /* never returned */
+    pcclRankConnectionFailed = 7,   /* pcclConnect: no member can be connected */
     pcclRankConnectionLost = 8,     /* the operation failed for the whole group; inputs are intact, retry */
     pcclNoSharedStateAvailable = 9, /* never returned */
     pcclPendingAsyncOps = 10,       /* await the launched operations first */
@@ -267,6 +267,10 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicator(const pcclCommCreateParams_t* pa
  * - pcclInvalidUsage: connected already.
  * - pcclMasterConnectionFailed: joining failed, or no port of PCCL_PORT_RANGE is free. The communicator stays usable:
  *   call again.
+ * - pcclInvalidArgument: the invitation (PCCL_INVITE) is spent, expired, withdrawn or revoked, or the master does not know
+ *   it. Calling again does not help; a new invitation does.
+ * - pcclRankConnectionFailed: the network of this peer translates addresses, and neither this peer nor the members can
+ *   connect to the other. The message names what was tried.
  */
 PCCL_EXPORT pcclResult_t pcclConnect(pcclComm_t* comm);
 

@@ -92,7 +92,7 @@ private:
         core::Instant noticed = 0;    // when the link was opened, or last gave the machine an event
         // When an opening is given up, or a closed link is destroyed although the other end is still open.
         core::Instant close_at = core::never;
-        std::optional<core::Endpoint> tcp_target;   // if the stream cannot be opened, this is dialled by TCP
+        std::optional<core::OpenLink> by_tcp;       // if the stream cannot be opened, this is dialled by TCP
         TlsStream* tls = nullptr;                   // the stream, if it is one
         core::Uuid wanted;                          // dialled: who must be there; nil: the master
         core::Endpoint remote;                      // accepted by TCP
@@ -160,8 +160,8 @@ private:
     void accept_later(const char* what);
 
     // openings
-    void dial_tcp(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer);
-    bool dial_shared(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer);
+    void dial_tcp(const core::OpenLink& dial);
+    bool dial_shared(const core::OpenLink& dial);
     void on_opening(const ConnectionRef& connection);
     void opened(const ConnectionRef& connection);
     void greeted(const ConnectionRef& connection);

@@ -8,6 +8,7 @@
 #include "net-real/streams/tcp_stream.hpp"
 
 #include "core/base/format.hpp"
+#include "core/topology/address_rules.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -30,21 +31,27 @@ constexpr std::size_t greetings_max = 64;
 void EventLoop::Impl::open_link(const core::OpenLink& effect) {
     // A secure run names whom it dials, and a master does not listen for shared memory.
     const bool to_master = tls_.context != nullptr && effect.peer.is_nil();
-    if (to_master || !dial_shared(effect.link, effect.target, effect.peer))
-        dial_tcp(effect.link, effect.target, effect.peer);
+    if (to_master || !dial_shared(effect)) dial_tcp(effect);
 }
 
-void EventLoop::Impl::dial_tcp(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer) {
+void EventLoop::Impl::dial_tcp(const core::OpenLink& effect) {
+    const core::LinkId id = effect.link;
     std::string error;
-    const int descriptor = dial(target, settings_.dial_source, error);
+    // No translator is within a host. There a port that was used a moment ago would only be in the way.
+    const bool any_port = core::is_loopback(effect.target) || own_addresses_.contains(effect.target, now());
+    const int descriptor =
+        dial(effect.target, settings_.dial_source, error, any_port ? std::uint16_t{0} : effect.source_port);
     if (descriptor < 0) {
         pending_.push_back(core::LinkRefused{id, std::move(error)});
         return;
     }
     std::unique_ptr<Stream> stream;
     TlsStream* encrypted = nullptr;
-    if (tls_.context != nullptr && (peer.is_nil() || tls_.data)) {
-        auto made = TlsStream::dialled(descriptor, tls_.context, tls::Protocol::link);
+    if (tls_.context != nullptr && (effect.peer.is_nil() || tls_.data)) {
+        auto made = TlsStream::dialled(descriptor, tls_.context, tls::Protocol::link,
+                                       effect.yields             ? TlsStream::Meeting::yields
+                                       : effect.source_port != 0 ? TlsStream::Meeting::leads
+                                                                 : TlsStream::Meeting::never);
         encrypted = made.get();
         stream = std::move(made);
         if (stream == nullptr) {
@@ -61,12 +68,13 @@ void EventLoop::Impl::dial_tcp(core::LinkId id, const core::Endpoint& target, co
     }
     connection->state = State::dialing;
     connection->tls = encrypted;
-    connection->wanted = peer;
+    connection->wanted = effect.peer;
     arm_write(connection);
 }
 
 // False: dial by TCP.
-bool EventLoop::Impl::dial_shared(core::LinkId id, const core::Endpoint& target, const core::Uuid& peer) {
+bool EventLoop::Impl::dial_shared(const core::OpenLink& effect) {
+    const core::Endpoint& target = effect.target;
     const SharedMemorySettings& shared = settings_.shared_memory;
     if (!shared.enabled || std::count(shared.tcp_only.begin(), shared.tcp_only.end(), target) != 0) return false;
     if (!own_addresses_.contains(target, now())) return false;
@@ -81,11 +89,11 @@ bool EventLoop::Impl::dial_shared(core::LinkId id, const core::Endpoint& target,
         tell_fallback(target, failure);
         return false;
     }
-    const ConnectionRef connection = make_connection(id, std::move(stream));
+    const ConnectionRef connection = make_connection(effect.link, std::move(stream));
     if (connection == nullptr) return false;
     connection->state = State::dialing;
-    connection->tcp_target = target;
-    connection->wanted = peer;
+    connection->by_tcp = effect;
+    connection->wanted = effect.peer;
     connection->close_at = now() + shared.opening_time;
     opening_.push_back(connection);
     arm_write(connection);
@@ -131,7 +139,9 @@ void EventLoop::Impl::opened(const ConnectionRef& connection) {
     connection->noticed = now();
     arm_read(connection);
     if (connection->link.has_output()) mark_dirty(*connection);
-    pending_.push_back(core::LinkOpened{connection->link.id()});
+    const bool is_tcp = !connection->by_tcp;
+    pending_.push_back(core::LinkOpened{
+        connection->link.id(), is_tcp ? local_address(connection->stream->descriptor()) : core::Endpoint{}});
 }
 
 void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std::string& reason) {
@@ -149,17 +159,15 @@ void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std:
         destroy(connection);
         return;
     }
-    if (!connection->tcp_target) {
+    if (!connection->by_tcp) {
         lose(connection, reason);
         return;
     }
-    const core::LinkId id = connection->link.id();
-    const core::Endpoint target = *connection->tcp_target;
-    const core::Uuid peer = connection->wanted;
-    tell_fallback(target, {reason, false});
+    const core::OpenLink dial = *connection->by_tcp;
+    tell_fallback(dial.target, {reason, false});
     destroy(connection);
-    links_.erase(id);
-    dial_tcp(id, target, peer);
+    links_.erase(dial.link);
+    dial_tcp(dial);
 }
 
 void EventLoop::Impl::give_up_openings(core::Instant at) {

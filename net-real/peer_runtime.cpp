@@ -260,7 +260,9 @@ struct PeerRuntime::State final : LoopClient {
             const auto given_up = [&] { return aborts.load() != before || stopped || host_ends_wait(); };
             std::string error;
             if (!credentials->join(masters(), given_up, error))
-                return failed(core::Result::master_connection_failed, std::move(error));
+                return failed(credentials->was_refused() ? core::Result::invalid_argument
+                                                         : core::Result::master_connection_failed,
+                              std::move(error));
             command.identity = credentials->peer();
             loop->post([this, use = tls_use()] { loop->set_tls(use); });
             begin_renewals();
@@ -392,7 +394,7 @@ bool PeerRuntime::start(std::string& error) {
     if (!state.read_invitation(error)) return false;
     if (state.loop->port() == 0) {
         const ListenRequest request{state.settings.bind_address, state.settings.port_first, state.settings.port_last,
-                                    "; widen PCCL_PORT_RANGE, or set it to 0 for any free port"};
+                                    "; widen PCCL_PORT_RANGE, or set it to 0 for any free port", true};
         if (!state.loop->listen(request, error)) return false;
         if (const auto open_to_all = public_address_of(state.settings.bind_address);
             open_to_all && state.credentials == nullptr)

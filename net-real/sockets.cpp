@@ -107,6 +107,8 @@ int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& er
             socklen_t length = sizeof local;
             ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length);
             port = from_native(local).port;
+            // Now, and not before it was bound: else it could share the port of another listener of this user.
+            if (request.is_dialled_from) set_flag(descriptor, SOL_SOCKET, SO_REUSEPORT, 1);
             return descriptor;
         }
         if (errno != EADDRINUSE && errno != EACCES) break;
@@ -129,33 +131,60 @@ bool read_native(const sockaddr& address, core::Endpoint& endpoint) {
     return true;
 }
 
-int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error) {
+namespace {
+
+// -1 and errno.
+int dial_from(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::uint16_t source_port,
+              const char*& what) {
+    what = "socket";
     const int descriptor = open_socket(target.is_v6 ? AF_INET6 : AF_INET);
-    if (descriptor < 0) {
-        error = last_error("socket");
+    if (descriptor < 0) return -1;
+    const auto failed = [&](const char* call) {
+        what = call;
+        const int saved = errno;
+        close_socket(descriptor);
+        errno = saved;
         return -1;
-    }
+    };
     sockaddr_storage native;
     const bool has_source = source && source->is_v6 == target.is_v6 && source->address != core::Endpoint{}.address;
-    if (has_source) {
-        core::Endpoint local = *source;
-        local.port = 0;
-        set_flag(descriptor, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-        const socklen_t length = to_native(local, native);
-        if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&native), length) != 0) {
-            error = last_error("bind");
-            close_socket(descriptor);
-            return -1;
+    if (has_source || source_port != 0) {
+        core::Endpoint local = has_source ? *source : core::Endpoint{};
+        local.is_v6 = target.is_v6;
+        local.port = source_port;
+        if (source_port == 0) {
+            set_flag(descriptor, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+        } else {
+            set_flag(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
+            set_flag(descriptor, SOL_SOCKET, SO_REUSEPORT, 1);
         }
+        const socklen_t length = to_native(local, native);
+        if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&native), length) != 0) return failed("bind");
     }
     const socklen_t length = to_native(target, native);
     if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&native), length) != 0 && errno != EINPROGRESS &&
-        errno != EINTR) {
-        error = last_error("connect");
-        close_socket(descriptor);
-        return -1;
-    }
+        errno != EINTR)
+        return failed("connect");
     return descriptor;
+}
+
+}  // namespace
+
+int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error,
+         std::uint16_t source_port) {
+    const char* what = "";
+    int descriptor = dial_from(target, source, source_port, what);
+    // The port may be in use, or an earlier connection between the same two ports is not forgotten yet.
+    if (descriptor < 0 && source_port != 0) descriptor = dial_from(target, source, 0, what);
+    if (descriptor < 0) error = last_error(what);
+    return descriptor;
+}
+
+core::Endpoint local_address(int descriptor) {
+    sockaddr_storage local{};
+    socklen_t length = sizeof local;
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length) != 0) return {};
+    return from_native(local);
 }
 
 std::string dial_result(int descriptor) {

@@ -115,8 +115,10 @@ std::string text_of(const proto::MasterMessage& m) {
     case proto::MasterMessage::kPlan: {
         std::string text = "plan: dial";
         for (const auto& target : m.plan().targets()) text += " " + peer_name(target.peer());
-        return formatted("{}{}{}", text, m.plan().targets().empty() ? " nobody" : "",
-                         m.plan().more() ? ", more follows" : "");
+        if (m.plan().targets().empty()) text += " nobody";
+        for (std::size_t i = 0; const auto& offer : m.plan().offers())
+            text += (i++ == 0 ? ", offer to " : " ") + peer_name(offer.peer());
+        return formatted("{}{}", text, m.plan().more() ? ", more follows" : "");
     }
     case proto::MasterMessage::kAnswer: return answer_text(m.answer());
     case proto::MasterMessage::kNotice:

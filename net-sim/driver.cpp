@@ -15,11 +15,6 @@ using namespace core;
 // Part of the text that a master logs, and sends to its members, when the disk of its journal hangs.
 static constexpr const char* disk_is_silent = "journal has not answered";
 
-static Endpoint with_port(Endpoint endpoint, std::uint32_t port) {
-    endpoint.port = static_cast<std::uint16_t>(port);
-    return endpoint;
-}
-
 Driver::Driver(World& world, std::uint32_t node, std::uint64_t incarnation, std::unique_ptr<Machine> machine,
                const Limits& limits)
     : world_(world), node_(node), incarnation_(incarnation), machine_(std::move(machine)), limits_(limits),
@@ -188,7 +183,7 @@ void Driver::on(OpenLink& effect) {
     last_opened_ = effect.link;
     if (is_confined(effect.target))
         return contract_broken(formatted("dials {}, an address of its own host", to_text(effect.target)));
-    const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target);
+    const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target, effect.source_port);
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
     if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
 }
@@ -532,7 +527,7 @@ void Driver::handle(const Item& item) {
         Link* link = find(item.a);
         if (link == nullptr || link->closing) return;
         link->opened = true;
-        return give(LinkOpened{item.a});
+        return give(LinkOpened{item.a, world_.network_.own_source(link->connection)});
     }
     case ItemKind::refused: {
         Link* link = find(item.a);
@@ -550,8 +545,7 @@ void Driver::handle(const Item& item) {
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
-        return give(LinkAccepted{item.a, with_port(world_.network_.dials_from(from, node_), 32768 + connection % 28000),
-                                 identity_of(from, connection)});
+        return give(LinkAccepted{item.a, world_.network_.seen_source(connection), identity_of(from, connection)});
     }
     case ItemKind::payload_sent: {
         Link* link = find(item.a);

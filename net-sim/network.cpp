@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 namespace pccl::sim {
 
@@ -95,6 +96,7 @@ void Network::start(std::uint32_t nodes, const NetworkParameters& parameters, st
     hidden_.assign(nodes, false);
     hidden_from_master_.assign(nodes, false);
     downlink_free_.assign(nodes, 0);
+    translators_.start(nodes);
 }
 
 void Network::schedule(Instant time, ItemKind kind, std::uint32_t node, std::uint64_t incarnation, std::uint64_t a,
@@ -123,14 +125,20 @@ Duration Network::travel(std::uint32_t from, std::uint32_t to) {
 
 // --- opening ---------------------------------------------------------------------------------------------------------
 
-std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& target) {
+std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& target, std::uint16_t source_port) {
     const auto index = static_cast<std::uint32_t>(connections_.size());
     connections_.emplace_back();
     Connection& c = connections_.back();
     c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
     c.ends[0] = End{node, receiver_.incarnation(node), link, true};
+    c.port = source_port != 0 ? source_port : static_cast<std::uint16_t>(32'768 + index % 28'000);
+    if (translators_.behind(node)) c.source = translators_.dials(node, own_source(index), target, now_);
     std::uint32_t to = node_of(target);
-    if (to == silent_name) {
+    if (Translators::is_outer(target)) {
+        c.target = target;
+        to = translators_.any_node_of(target);
+    }
+    if (to == silent_name || (c.target.port == 0 && to < nodes_ && !translators_.in_one_network(node, to))) {
         c.ends[1].node = node;  // nobody
         return index;
     }
@@ -153,10 +161,17 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
 void Network::syn(const Item& item) {
     Connection& c = connections_[item.a];
     const End& dialler = c.ends[0];
-    const std::uint32_t to = c.ends[1].node;
     if (!dialler.open || c.accepted) return;
-    Reach reach = receiver_.reach(to, static_cast<std::uint16_t>(item.incarnation));
-    if (const auto closed = closed_ports_.find(to); closed != closed_ports_.end())
+    auto port = static_cast<std::uint16_t>(item.incarnation);
+    bool let_in = true;
+    if (c.target.port != 0) {
+        const auto inward = translators_.inward(seen_source(static_cast<std::uint32_t>(item.a)), c.target, now_);
+        let_in = inward && inward->second == listen_port;
+        if (let_in) std::tie(c.ends[1].node, port) = *inward;
+    }
+    const std::uint32_t to = c.ends[1].node;
+    Reach reach = let_in ? receiver_.reach(to, port) : Reach::silent;
+    if (const auto closed = closed_ports_.find(to); let_in && closed != closed_ports_.end())
         reach = closed->second ? Reach::refusing : Reach::silent;
     const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
     if (swallowed) {
@@ -205,6 +220,21 @@ void Network::accept(std::uint32_t index, bool close_again) {
     listener.link = receiver_.next_accepted_link(listener.node);
     listener.open = true;
     schedule(now_, ItemKind::accepted, listener.node, listener.incarnation, listener.link, index);
+}
+
+Endpoint Network::own_source(std::uint32_t connection) const {
+    const Connection& c = connections_[connection];
+    Endpoint own = address_of(c.ends[0].node);
+    own.port = c.port;
+    return own;
+}
+
+Endpoint Network::seen_source(std::uint32_t connection) const {
+    const Connection& c = connections_[connection];
+    if (c.source.port != 0) return c.source;
+    Endpoint seen = dials_from(c.ends[0].node, c.ends[1].node);
+    seen.port = c.port;
+    return seen;
 }
 
 // --- bytes -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "net-sim/draw.hpp"
 #include "net-sim/event_queue.hpp"
 #include "net-sim/stream.hpp"
+#include "net-sim/translators.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -139,7 +140,12 @@ public:
 
     // --- used by drivers -------------------------------------------------------------------------------------------
     // Returns the index of the connection. Its side 0 is the dialler, side 1 the target.
-    std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target);
+    // `source_port`: the local port; 0: any.
+    std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target, std::uint16_t source_port = 0);
+    // The dialler's own address of the connection, and the one that the target sees.
+    Endpoint own_source(std::uint32_t connection) const;
+    Endpoint seen_source(std::uint32_t connection) const;
+    Translators& translators() { return translators_; }
     // How many bytes may be written now. While a window is almost full this is 0, because senders avoid tiny segments.
     std::size_t room(std::uint32_t connection, std::uint32_t side);
     // Requests one call of Receiver::room_made as soon as room() is not 0.
@@ -263,6 +269,9 @@ private:
         std::size_t window = 0;      // bytes, without the congestion window
         std::uint32_t attempts = 0;  // dials that got no answer; from 100 on none ever gets one
         Instant dialled = 0;
+        Endpoint target;         // only if it is a translator
+        Endpoint source;         // as the target sees it; only if the dialler is behind a translator
+        std::uint16_t port = 0;  // of the dialler
         bool accepted = false;
         bool opened = false;
         std::vector<std::uint8_t> greeting;  // first bytes from side 0
@@ -311,6 +320,7 @@ private:
     bool master_at_spare_ = false;
     std::vector<std::uint32_t> addresses_;  // by node: its address
     std::vector<bool> hidden_, hidden_from_master_;
+    Translators translators_;
     std::vector<DialFault> dial_faults_;
     std::vector<Delay> delays_;
     bool keep_greetings_ = false;

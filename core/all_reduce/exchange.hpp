@@ -21,6 +21,7 @@
 #include "core/requests.hpp"
 #include "core/state_sync/transfer.hpp"
 #include "core/topology/bandwidth_probe.hpp"
+#include "core/topology/offers.hpp"
 #include "core/topology/stripes.hpp"
 #include "core/voting/launches.hpp"
 #include "core/wire/control.pb.h"
@@ -32,7 +33,10 @@ namespace pccl::core {
 
 class Packed;
 
-class Exchange final : private Stripes::Owner, private Predecessors::Owner, private Reductions::Owner {
+class Exchange final : private Stripes::Owner,
+                       private Predecessors::Owner,
+                       private Reductions::Owner,
+                       private Offers::Owner {
 public:
     // The parts that it uses. All of them outlive the exchange.
     struct Parts {
@@ -51,6 +55,7 @@ public:
         : turn_(parts.turn), links_(parts.links), session_(parts.session), probe_(parts.probe), sync_(parts.sync),
           stripes_(parts.turn, parts.config, parts.who, parts.links, parts.session, *this),
           predecessors_(parts.turn, parts.who, parts.links, parts.memory, parts.session, *this),
+          offers_(parts.turn, parts.config, parts.links, parts.session, *this),
           reductions_(parts.turn, parts.who, parts.computes, parts.memory, parts.session, parts.launches, *this),
           progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, flows_) {}
 
@@ -60,6 +65,11 @@ public:
     void check() const;
     Reductions& reductions() { return reductions_; }
     const Reductions& reductions() const { return reductions_; }
+
+    // ---- connections
+    Instant next_dial() const { return std::min(stripes_.next_dial(), offers_.next_dial()); }
+    void dial();
+    void opened(LinkId id, const Link& link);
 
     // ---- the master
     void welcomed(const Secret& link_key);
@@ -142,6 +152,11 @@ private:
     void edge_closed(const Uuid& target) override { flows_.erase(target); }
     void neighbour_connected(const Uuid& neighbour) override;
     void neighbour_lost_a_link(const Uuid& neighbour) override;
+    void caller_uses(const Uuid& neighbour, std::uint32_t stripes) override;
+    void offer_came(LinkId id, const Uuid& from, std::uint32_t stripe) override;
+    bool caller_has(const Uuid& caller, std::uint32_t stripe) const override {
+        return predecessors_.has_stripe(caller, stripe);
+    }
     void tester_came(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass) override {
         probe_.accept(id, from, hello, pass);
     }
@@ -164,6 +179,7 @@ private:
     Flows flows_;
     Stripes stripes_;
     Predecessors predecessors_;
+    Offers offers_;
     Reductions reductions_;
     Progress progress_;
 

@@ -30,7 +30,8 @@ void Exchange::welcomed(const Secret& link_key) {
 
 void Exchange::on_plan(const proto::DialPlan& page) {
     if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > turn_.limits.peers_max ||
-        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > turn_.limits.peers_max) {
+        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > turn_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.offers_size() + page.offers_size()) > turn_.limits.peers_max) {
         session_.refuse("the master sent a plan with more connections than there can be peers");
         return;
     }
@@ -51,8 +52,9 @@ void Exchange::on_plan(const proto::DialPlan& page) {
     }
     const std::set<Uuid> named_before = stripes_.planned(plan.targets(), all);
     predecessors_.named(plan.callers(), all);
+    offers_.planned(plan.offers());
     stripes_.declare(named_before);
-    stripes_.maintain_edges();
+    dial();
     for (const auto& target : plan.targets()) {
         if (reductions_.is_successor(uuid_of(target.peer()))) return;
     }
@@ -75,6 +77,7 @@ void Exchange::membership_over(const LinkTable::Map& closed) {
         if (link.receiving.cell != Operation::none) predecessors_.free_cell(link.remote, link.receiving.cell);
     }
     stripes_.forget_run();
+    offers_.forget_run();
     flows_.clear();
     predecessors_.forget_run();
     reductions_.forget_run();
@@ -93,7 +96,11 @@ void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason)
         on_landed(never_landed);
         links_.erase(id);
     }
-    if (link.purpose != Purpose::outgoing) return predecessors_.lost(id, link);
+    if (link.purpose == Purpose::offer) return offers_.lost(id, link);
+    if (link.purpose != Purpose::outgoing) {
+        predecessors_.lost(id, link);
+        return offers_.maintain();
+    }
     slices_lost(id, link.remote);
     if (stripes_.lost(id, link, reason)) pump_edge(link.remote);
 }
@@ -115,7 +122,29 @@ void Exchange::slices_lost(LinkId id, const Uuid& target) {
 }
 
 bool Exchange::knows_host(const Endpoint& remote) const {
-    return stripes_.dials_host(remote) || predecessors_.any_on_host(remote);
+    return stripes_.dials_host(remote) || offers_.dials_host(remote) || predecessors_.any_on_host(remote);
+}
+
+void Exchange::dial() {
+    stripes_.maintain_edges();
+    offers_.maintain();
+}
+
+void Exchange::opened(LinkId id, const Link& link) {
+    if (link.purpose == Purpose::offer)
+        offers_.opened(id);
+    else
+        stripes_.opened(id, link);
+}
+
+void Exchange::caller_uses(const Uuid& neighbour, std::uint32_t stripes) {
+    offers_.told(neighbour, stripes);
+    offers_.maintain();
+}
+
+void Exchange::offer_came(LinkId id, const Uuid& from, std::uint32_t stripe) {
+    if (!stripes_.offered(id, from, stripe))
+        links_.turn_away(id, "peer " + short_name(from) + " offered it, and it is not needed", true);
 }
 
 void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
@@ -131,6 +160,8 @@ void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
             stripes_.answered(id, link, message);
         else if (message.has_hello())
             predecessors_.hello(id, message.hello());
+        else if (link.purpose == Purpose::offer && message.has_refusal())
+            links_.drop(id, to_text(cause_of(message.refusal().cause())));
         else
             links_.refuse(id, message.has_refusal() ? to_text(cause_of(message.refusal().cause()))
                                                     : "did not begin as a data link does");

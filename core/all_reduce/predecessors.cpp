@@ -41,6 +41,8 @@ std::string Predecessors::why_refused(const Link& link, const proto::LinkHello& 
     if (!session_.welcomed() || hello.run_id() != to_bytes(who_.run))
         return "the peer that was dialled does not take part in this run yet";
     if (!read(hello.from(), from) || from == who_.uuid) return "impossible hello";
+    if (link.dialled && (from != link.remote || hello.offer() || hello.test() != 0))
+        return "it did not take the connection that was offered";
     if (std::string why = links_.why_not_the_caller(link, from); !why.empty()) return why;
     pass = link_keys_.pass_of(from, hello.pass());
     if (!pass) {
@@ -48,6 +50,7 @@ std::string Predecessors::why_refused(const Link& link, const proto::LinkHello& 
         PROBE(data_link_without_proof);
         return "whoever dialled does not prove to be peer " + short_name(from);
     }
+    if (hello.offer()) return {};
     const auto reserve = reserves_.find(from);
     if (reserve == reserves_.end() && reserves_.size() >= turn_.limits.peers_max) return "too many connections";
     if (reserve != reserves_.end() && reserve->second.links.size() >= turn_.limits.stripes_max) {
@@ -66,18 +69,16 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
     if (const std::string refusal = why_refused(links_.at(id), hello, from, pass, gives_way); !refusal.empty()) {
         PROBE(data_link_refused);
         links_.count_refused();
-        turn_.log(LogLevel::info, "refused a data connection: " + refusal);
-        proto::LinkMessage message;
-        write(make_cause<CauseKind::text>(refusal), *message.mutable_refusal()->mutable_cause());
-        message.mutable_refusal()->set_protocol_version(wire::protocol_version);
-        message.mutable_refusal()->set_present(hello.to() == to_bytes(who_.uuid));
-        links_.send(id, message);
-        links_.erase(id);
-        turn_.add(CloseLink{id, true});
-        return;
+        return links_.turn_away(id, refusal, hello.to() == to_bytes(who_.uuid));
+    }
+    if (hello.offer()) {
+        links_.at(id).control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
+        return owner_.offer_came(id, from, hello.stripe());
     }
     if (hello.test() != 0) return owner_.tester_came(id, from, hello, *pass);
     Link& link = links_.at(id);
+    link.purpose = Link::Purpose::incoming;
+    link.stripe = hello.stripe();
     link.remote = from;
     link.stage = Link::Stage::open;
     link.control_bytes = wire::control_limit(turn_.limits, hello.control_bytes_max());
@@ -101,6 +102,7 @@ void Predecessors::hello(LinkId id, const proto::LinkHello& hello) {
         links_.drop(gives_way, "the neighbour has dialled anew");
     }
     owner_.neighbour_connected(from);
+    owner_.caller_uses(from, hello.stripes());
 }
 
 // The connection of a neighbour that was silent for the longest time, if heartbeats are missing on it; otherwise 0.
@@ -133,6 +135,13 @@ void Predecessors::lost(LinkId id, const Link& link) {
 bool Predecessors::connected(const Uuid& neighbour) const {
     const auto reserve = reserves_.find(neighbour);
     return reserve != reserves_.end() && !reserve->second.links.empty();
+}
+
+bool Predecessors::has_stripe(const Uuid& neighbour, std::uint32_t stripe) const {
+    const auto reserve = reserves_.find(neighbour);
+    return reserve != reserves_.end() &&
+           std::any_of(reserve->second.links.begin(), reserve->second.links.end(),
+                       [&](LinkId id) { return links_.at(id).stripe == stripe; });
 }
 
 bool Predecessors::any_on_host(const Endpoint& remote) const {

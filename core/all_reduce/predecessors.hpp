@@ -33,6 +33,10 @@ public:
         // The neighbour has one connection more, or one less. Flow words that were sent to it may be lost.
         virtual void neighbour_connected(const Uuid& neighbour) = 0;
         virtual void neighbour_lost_a_link(const Uuid& neighbour) = 0;
+        // The neighbour is connected, and uses so many stripes; 0: it did not say.
+        virtual void caller_uses(const Uuid& neighbour, std::uint32_t stripes) = 0;
+        // The peer has proved its name, and offers the connection for data that leaves here.
+        virtual void offer_came(LinkId id, const Uuid& from, std::uint32_t stripe) = 0;
         // The peer dialled for a bandwidth test, and has proved its name.
         virtual void tester_came(LinkId id, const Uuid& from, const proto::LinkHello& hello, const LinkPass& pass) = 0;
 
@@ -69,6 +73,7 @@ public:
     void hello(LinkId id, const proto::LinkHello& hello);
     void lost(LinkId id, const Link& link);
     bool connected(const Uuid& neighbour) const;
+    bool has_stripe(const Uuid& neighbour, std::uint32_t stripe) const;
     bool any_on_host(const Endpoint& remote) const;
     void forget_run();
 

@@ -175,7 +175,12 @@ namespace pccl::core {
     /* members that contradict what is known of them */                                                                \
     X(does_not_finish, "peer {p} has everything that it needs for it, and does not say that it has finished")          \
     X(claims_decision, "it claims to have received a decision that this master has not made; only a peer with a "      \
-                       "fault in its memory or its program does that")
+                       "fault in its memory or its program does that")                                             \
+    /* behind address translators */                                                                                   \
+    X(no_way_through,                                                                                                  \
+      "the members and this peer cannot connect to each other: a translator makes {t} of its address {t}; tried, in "  \
+      "both directions and from both ends at once: {t}; forward a port to this peer and advertise that address, or "   \
+      "let one of the others be reachable")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

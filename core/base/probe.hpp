@@ -60,6 +60,8 @@
     X(stranger_gave_way, "membership", "connection that said nothing closed for a newer one")                          \
     X(stranger_turned_away, "membership", "no place for a new connection: all others are too young to give way")       \
     X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \
+    X(network_examined, "membership", "somebody asked how the master sees it, and did not join")                       \
+    X(joiner_turned_away, "membership", "newcomer behind a translator turned away: nobody reaches it")                 \
     X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \
     X(journal_hangs, "membership", "disk of the journal does not answer: members are told")                            \
@@ -279,6 +281,11 @@
     X(sync_not_allocated, "state-sync", "allocation for the incoming state failed")                                    \
     X(optimize_alone, "topology", "optimize of a peer that is alone in the run")                                       \
     X(bandwidth_measured, "topology", "bandwidth of an edge measured")                                                 \
+    X(offer_opened, "topology", "peer dialled another one, for the use of that one")                                   \
+    X(offer_opens_the_way, "topology", "dial to a port that another peer dials from, so that a translator lets it in") \
+    X(offer_taken, "topology", "connection that the target of an edge opened is used")                                 \
+    X(offer_overtakes_a_dial, "topology", "connection that the target opened came before that of the source")          \
+    X(offer_not_needed, "topology", "dial for another peer ended: that one has a connection")                          \
     X(bandwidth_test_failed, "topology", "connection of a bandwidth test lost: edge not measured")                     \
     X(bandwidth_test_timed_out, "topology", "bandwidth test brought no result in time")                                \
     X(bandwidth_test_over_before_memory, "topology", "bandwidth test ended before its memory was there")               \

@@ -10,18 +10,33 @@
 namespace pccl::core {
 
 LinkId LinkTable::dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
-                       const LinkPass& pass) {
+                       const LinkPass& pass, std::uint16_t source_port) {
     const LinkId id = next_link_;
     next_link_ += 2;
     Link& link = links_[id];
     link.purpose = purpose;
+    link.dialled = true;
     link.stage = Link::Stage::dialing;
     link.remote = remote;
     link.stripe = stripe;
     link.pass = pass;
     link.opened = link.last_received = link.last_beat = link.last_progress = turn_.now;
-    turn_.add(OpenLink{id, target, remote});
+    turn_.add(OpenLink{id, target, remote, source_port, purpose == Link::Purpose::offer});
     return id;
+}
+
+void LinkTable::turn_away(LinkId id, const std::string& why, bool present) {
+    turn_.log(LogLevel::info, "refused a data connection: " + why);
+    proto::LinkMessage message;
+    write(make_cause<CauseKind::text>(why), *message.mutable_refusal()->mutable_cause());
+    message.mutable_refusal()->set_protocol_version(wire::protocol_version);
+    message.mutable_refusal()->set_present(present);
+    send(id, message);
+    turn_.add(CloseLink{id, true});
+    if (links_.at(id).dialled)
+        lost(id, why, false);
+    else
+        erase(id);
 }
 
 proto::LinkHello LinkTable::hello(const Link& link) const {
@@ -33,6 +48,7 @@ proto::LinkHello LinkTable::hello(const Link& link) const {
     hello.set_stripe(link.stripe);
     hello.set_pass(to_bytes(link.pass.hello));
     hello.set_control_bytes_max(turn_.limits.control_bytes_max);
+    hello.set_offer(link.purpose == Link::Purpose::offer);
     return hello;
 }
 
@@ -170,9 +186,11 @@ void LinkTable::close_on_purpose(LinkId id, const Link& link) {
 
 void LinkTable::check() const {
     for (const auto& [id, link] : links_) {
-        const bool accepted = link.purpose == Link::Purpose::incoming || link.purpose == Link::Purpose::test_in;
-        ASSERT(id != 0 && (id % 2 == 0) == accepted);
-        ASSERT(accepted || id < next_link_);
+        ASSERT(id != 0 && (id % 2 == 1) == link.dialled);
+        ASSERT(!link.dialled || (id < next_link_ && link.purpose != Link::Purpose::test_in));
+        ASSERT(link.dialled || link.purpose == Link::Purpose::incoming || link.purpose == Link::Purpose::outgoing ||
+               link.purpose == Link::Purpose::test_in);
+        ASSERT(link.purpose != Link::Purpose::offer || !link.is_open());
         ASSERT(link.control_bytes >= control_bytes_least);
         ASSERT(link.purpose == Link::Purpose::master || !link.is_open() || !link.remote.is_nil());
         ASSERT(link.is_open() || (link.sending.op == 0 && link.serve.empty()));

@@ -40,7 +40,8 @@ struct Transfer {
 };
 
 struct Link {
-    enum class Purpose : std::uint8_t { master, outgoing, incoming, test_out, test_in };
+    // offer: this peer dialled, and the other end may use the connection. Then it is like an incoming one.
+    enum class Purpose : std::uint8_t { master, outgoing, incoming, test_out, test_in, offer };
     enum class Stage : std::uint8_t { dialing, greeting, open };
     Purpose purpose = Purpose::incoming;
     Stage stage = Stage::greeting;
@@ -49,7 +50,8 @@ struct Link {
     Uuid identity = {};  // only of an accepted link: who the driver has authenticated; nil: it has not
     bool known = false;  // it came from a neighbour's host
     std::uint32_t stripe = 0;
-    LinkPass pass;         // only of a link that this peer dialled
+    bool dialled = false;  // by this peer; else accepted. Either may be outgoing or incoming: see Offers
+    LinkPass pass;         // of an outgoing link, or one that this peer dialled
     bool renewed = false;  // this peer closed it to redial it
     bool goodbye = false;  // the other end announced that it closes the link on purpose
     Instant opened = 0;
@@ -107,8 +109,12 @@ public:
         return link != links_.end() && link->second.is_open();
     }
 
+    // `source_port`: see OpenLink.
     LinkId dial(Link::Purpose purpose, const Uuid& remote, std::uint32_t stripe, const Endpoint& target,
-                const LinkPass& pass);
+                const LinkPass& pass, std::uint16_t source_port = 0);
+    // Answers a hello with a refusal, and closes the link. The owner learns of it only if this peer had dialled.
+    // `present`: this peer is the one that the other end wanted.
+    void turn_away(LinkId id, const std::string& why, bool present);
     // Adds a connection that was accepted. `known`: it comes from a neighbour's host. If too many connections have sent no
     // hello, closes an older one or this one.
     void accept(const LinkAccepted& event, bool known);

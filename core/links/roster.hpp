@@ -21,6 +21,12 @@ public:
     virtual bool present(const Uuid& peer) const = 0;
     // The address at which others reach it; none: it is not a peer of the run.
     virtual std::optional<Endpoint> endpoint_of(const Uuid& peer) const = 0;
+    // The address at which `dialler` reaches it: of the same network, if both are behind one translator.
+    virtual std::optional<Endpoint> endpoint_for(const Uuid& dialler, const Uuid& peer) const = 0;
+    // True: a translator is in front of the target, and not in front of both.
+    virtual bool is_translated_for(const Uuid& source, const Uuid& target) const = 0;
+    // The port from which `source` dials a target that has to know it; see DialTarget. 0: any.
+    virtual std::uint16_t dial_port_of(const Uuid& source) const = 0;
     // Adds the pass by which `from` proves its name to the target.
     virtual void add_pass(const Uuid& from, proto::DialTarget& target) const = 0;
     virtual void add_pass(const Uuid& from, proto::SyncHolder& target) const = 0;

@@ -176,7 +176,6 @@ void ControlLinks::leaves(LinkId id, Link& link, std::string body) {
     turn_.add(SendControl{id, std::move(body)});
 }
 
-// `hold`: the message depends on a record. It is sent, and the link closed, when that record is durable.
 void ControlLinks::say_and_close(LinkId id, proto::MasterMessage message, bool hold) {
     const auto it = links_.find(id);
     if (it == links_.end() || it->second.stage == Link::Stage::closing) return;

@@ -103,6 +103,8 @@ public:
     void say_heartbeat(LinkId id, Link& link);
     void say_to_members_at_once(const proto::MasterMessage& message);
     void refuse(LinkId link, proto::RefusalCode code, const Cause& cause);
+    // `hold`: the message depends on a record, and is sent when that is durable. Then the link is closed.
+    void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     void release_held();
     void clear_held() { held_.clear(); }
     bool holds() const { return !held_.empty(); }
@@ -144,7 +146,6 @@ private:
 
     bool must_wait() const { return !decisions_.all_durable() || !held_.empty(); }
     void keep_held(Held held);
-    void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     static std::string encode_for(const Link& link, proto::MasterMessage& message);
     void welcome_leaves(Link& link);
     void leaves(LinkId id, Link& link, std::string body);

@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/welcome.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
@@ -14,12 +15,28 @@ namespace pccl::core {
 
 namespace {
 
-Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote) {
+Location location_of(const proto::Hello& hello, const Endpoint& remote) {
+    Location at;
+    Endpoint local;
+    const bool advertises = !hello.advertised().address().empty();
+    if (advertises || !read(hello.local(), local) || is_confined(local) || is_confined(remote)) return at;
+    at.local = local;
+    at.local.port = static_cast<std::uint16_t>(hello.advertised().port());
+    at.translated = !same_host(local, remote);
+    at.keeps_ports = at.translated && (!hello.from_listener() || remote.port == at.local.port);
+    return at;
+}
+
+// `before`: where the member was; null: it is none.
+Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote, const Location& at, const Endpoint* before) {
     Endpoint endpoint;
-    if (hello.advertised().address().empty() || !read(hello.advertised(), endpoint)) {
-        endpoint = remote;
-        endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
-    }
+    if (!hello.advertised().address().empty() && read(hello.advertised(), endpoint)) return endpoint;
+    endpoint = remote;
+    // If the connection comes from the listener's port, others may reach that port where the master sees it. Else the
+    // master has seen that port before, or supposes that the translator keeps it.
+    if (at.translated && hello.from_listener()) return endpoint;
+    if (at.translated && before != nullptr && same_host(remote, *before)) return *before;
+    endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
     return endpoint;
 }
 
@@ -92,7 +109,9 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         }
         if (hello.seen() > state_.last_index) PROBE(claims_unknown_decisions);
     }
-    const Endpoint endpoint = endpoint_from(hello, link.remote);
+    const Location location = location_of(hello, link.remote);
+    const Endpoint endpoint = endpoint_from(hello, link.remote, location,
+                                            member == state_.members.end() ? nullptr : &member->second.endpoint);
     if (const char* why = why_not_a_target(endpoint)) {
         links_.refuse(id, proto::REFUSED_OTHER, make_cause<CauseKind::not_reachable_at>(to_text(endpoint), why));
         return;
@@ -103,7 +122,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
             links_.refuse(id, proto::REFUSED_SUPERSEDED, make_cause<CauseKind::superseded>());
             return;
         }
-        registry_.resume(id, hello, uuid, endpoint);
+        registry_.resume(id, hello, uuid, endpoint, location);
         return;
     }
     const auto removed = state_.removed.find(uuid);
@@ -140,10 +159,11 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
                                             : make_cause<CauseKind::member_at_loopback>(member_uuid, there, here));
         return;
     }
-    register_joiner(id, hello, uuid, endpoint);
+    register_joiner(id, hello, uuid, endpoint, location);
 }
 
-void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
+void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
+                                const Location& location) {
     const Joiners::Joiner* existing = joiners_.find(uuid);
     const Gang gang = hello.has_gang() ? gang_of(hello.gang()) : Gang{};
     if (existing != nullptr) {
@@ -181,6 +201,7 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     joiner.newcomer_links = hello.newcomer_links();
     joiner.group = hello.group();
     joiner.endpoint = address;
+    joiner.location = location;
     joiner.token = hello.token();
     joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, turn_.limits.tags_max);
     joiner.gang = gang;
@@ -189,10 +210,13 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     proto::MasterMessage message;
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);
+    if (location.translated) write(link.remote, *welcome->mutable_seen());
     welcome->set_token(hello.token());
     welcome->set_link_key(to_bytes(joiner.link_key));
     links_.say(id, message);
-    turn_.log(LogLevel::info, formatted("peer {} registered from {}", short_name(uuid), to_text(joiner.endpoint)));
+    turn_.log(LogLevel::info,
+              formatted("peer {} registered from {}{}", short_name(uuid), to_text(joiner.endpoint),
+                        location.translated ? ", translated from " + to_text(location.local) : std::string()));
     agenda_.topology = true;
 }
 

@@ -26,7 +26,8 @@ public:
     void hello(LinkId id, const proto::Hello& hello);
 
 private:
-    void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address);
+    void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
+                         const Location& location);
 
     Turn& turn_;
     const RunState& state_;

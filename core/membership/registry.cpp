@@ -5,6 +5,7 @@
 #include "core/base/link_pass.hpp"
 #include "core/base/probe.hpp"
 #include "core/membership/welcome.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
@@ -111,6 +112,7 @@ void Registry::admit(const Uuid& uuid, const Joiners::Joiner& joiner) {
     session.resumed = session.has_come = true;
     session.link_key = joiner.link_key;
     session.newcomer_links = joiner.newcomer_links;
+    session.location = joiner.location;
     session.since = turn_.now;
     session.resumed_after = decisions_.last_id();
     links_.at(joiner.link).stage = ControlLinks::Link::Stage::member;
@@ -128,7 +130,8 @@ bool Registry::leaves_side(const Uuid& uuid, const Endpoint& endpoint) const {
     });
 }
 
-void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address) {
+void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
+                      const Location& location) {
     const MemberState& member = state_.members.at(uuid);
     Session& session = sessions_.at(uuid);
     if (hello.generation() <= session.generation) {
@@ -150,6 +153,8 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     session.link = id;
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
+    const Location before = std::exchange(session.location, location);
+    if (!hello.from_listener() && before.translated) session.location.keeps_ports = before.keeps_ports;  // as seen then
     session.resumed = session.settled = false;
     session.has_come = true;
     rings_.heard_again(uuid);  // nobody could connect with it while it was away
@@ -171,6 +176,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);
     welcome->set_token(record.token().next());
+    if (location.translated) write(link.remote, *welcome->mutable_seen());
     welcome->set_member(true);
     welcome->set_link_key(to_bytes(session.link_key));
     links_.say(id, message);
@@ -494,6 +500,46 @@ std::optional<Endpoint> Registry::endpoint_of(const Uuid& uuid) const {
     if (member != state_.members.end()) return member->second.endpoint;
     if (const Joiners::Joiner* joiner = joiners_.find(uuid)) return joiner->endpoint;
     return std::nullopt;
+}
+
+const Location* Registry::location_of(const Uuid& uuid) const {
+    if (const auto session = sessions_.find(uuid); session != sessions_.end()) return &session->second.location;
+    const Joiners::Joiner* joiner = joiners_.find(uuid);
+    return joiner == nullptr ? nullptr : &joiner->location;
+}
+
+// Both are behind the same translator, so they reach each other without it. Many translators lead no connection back in.
+bool Registry::in_one_network(const Uuid& a, const Uuid& b) const {
+    const Location* const at_a = location_of(a);
+    const Location* const at_b = location_of(b);
+    if (at_a == nullptr || at_b == nullptr || !at_a->translated || !at_b->translated) return false;
+    return same_host(endpoint_of(a).value_or(Endpoint{}), endpoint_of(b).value_or(Endpoint{}));
+}
+
+std::optional<Endpoint> Registry::endpoint_for(const Uuid& dialler, const Uuid& peer) const {
+    if (dialler != peer && in_one_network(dialler, peer)) return location_of(peer)->local;
+    return endpoint_of(peer);
+}
+
+bool Registry::is_translated_for(const Uuid& source, const Uuid& target) const {
+    const Location* const at = location_of(target);
+    return at != nullptr && at->translated && !in_one_network(source, target);
+}
+
+std::uint16_t Registry::dial_port_of(const Uuid& source) const {
+    const Location* const at = location_of(source);
+    if (at == nullptr || at->local.port == 0) return 0;
+    return !at->translated || at->keeps_ports ? dial_port(at->local.port) : at->local.port;
+}
+
+void Registry::turn_away(const Uuid& newcomer, const Cause& cause) {
+    const Joiners::Joiner* joiner = joiners_.find(newcomer);
+    if (joiner == nullptr) return;
+    const LinkId link = joiner->link;
+    joiners_.erase(newcomer);
+    rings_.forget(newcomer);
+    agenda_.topology = true;
+    links_.refuse(link, proto::REFUSED_OTHER, cause);
 }
 
 const Secret* Registry::link_key_of(const Uuid& uuid) const {

@@ -16,6 +16,7 @@
 #include "core/journal/decision_log.hpp"
 #include "core/links/roster.hpp"
 #include "core/membership/control_links.hpp"
+#include "core/topology/address_rules.hpp"
 #include "core/topology/joiners.hpp"
 #include "core/topology/rings.hpp"
 #include "core/turn.hpp"
@@ -63,7 +64,8 @@ public:
     // ---- members
     void admit(const Uuid& uuid, const Joiners::Joiner& joiner);
     // `address`: the present address of the member.
-    void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address);
+    void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
+                const Location& location);
     // The member has declared everything. Returns true the first time on its current link.
     bool resumed(const Uuid& member);
     // A message of the member proves that it has the newer token. The older one is invalid from now on.
@@ -87,6 +89,10 @@ public:
     LinkId link_of(const Uuid& peer) const override;
     bool present(const Uuid& peer) const override;
     std::optional<Endpoint> endpoint_of(const Uuid& peer) const override;
+    std::optional<Endpoint> endpoint_for(const Uuid& dialler, const Uuid& peer) const override;
+    bool is_translated_for(const Uuid& source, const Uuid& target) const override;
+    std::uint16_t dial_port_of(const Uuid& source) const override;
+    void turn_away(const Uuid& newcomer, const Cause& cause) override;
     void add_pass(const Uuid& from, proto::DialTarget& target) const override;
     void add_pass(const Uuid& from, proto::SyncHolder& target) const override;
     Duration silence_of(const Uuid& peer) const override;
@@ -107,6 +113,7 @@ public:
     struct Session {
         LinkId link = 0;  // 0: absent
         std::uint64_t generation = 0;
+        Location location;
         bool resumed = false;    // everything unanswered was declared on the current link
         OpId resumed_after = 0;  // last_id() then; the starts of all later operations went over the current link
         // The member has acknowledged a decision since its resume, or none was left to send: the link carries both
@@ -137,6 +144,8 @@ private:
     bool neighbour_lost(const Uuid& uuid) const;
     bool knows_order() const { return !in_grace() && turn_.now >= sees_again_at_; }
     bool leaves_side(const Uuid& uuid, const Endpoint& endpoint) const;
+    const Location* location_of(const Uuid& peer) const;
+    bool in_one_network(const Uuid& a, const Uuid& b) const;
     const Secret* link_key_of(const Uuid& uuid) const;
     template <class Target>
     void add_pass_to(const Uuid& from, Target& target) const;

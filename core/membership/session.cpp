@@ -3,6 +3,7 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
+#include "core/links/waiting_room.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
@@ -72,7 +73,9 @@ void Session::dial() {
     if (link_ != 0 || !in_run()) return;
     ++dials_;
     heard_ = 0;
-    link_ = links_.dial(Link::Purpose::master, Uuid{}, 0, addresses_.current(), {});
+    // From the port of the listener: if a translator is in between, the master then sees where others reach this port.
+    link_ = links_.dial(Link::Purpose::master, Uuid{}, 0, addresses_.current(), {},
+                        config_.has_advertised ? std::uint16_t{0} : config_.listen_port);
 }
 
 Duration Session::dial_longest() const {
@@ -80,9 +83,14 @@ Duration Session::dial_longest() const {
     return away_from_found() ? std::min(t.dial, t.hiccup()) : t.dial;
 }
 
-void Session::opened() {
+void Session::opened(const Endpoint& local) {
     proto::PeerMessage message;
     auto* hello = message.mutable_hello();
+    local_ = local;
+    if (!config_.has_advertised && local.port != 0) {
+        write(local, *hello->mutable_local());
+        hello->set_from_listener(local.port == config_.listen_port);
+    }
     hello->set_protocol_version(wire::protocol_version);
     hello->set_uuid(to_bytes(who_.uuid));
     hello->set_token(token_);
@@ -232,7 +240,18 @@ void Session::on_welcome(const proto::Welcome& welcome) {
     answer_room_ = wire::input_limit(link.control_bytes);
     vote_input_bytes_max_ = std::min(welcome.vote_input_bytes_max(), answer_room_);
     owner_.welcomed(welcome, key);
+    tell_if_translated(welcome);
     if (welcome.member()) declare_again();
+}
+
+void Session::tell_if_translated(const proto::Welcome& welcome) {
+    Endpoint seen;
+    if (local_.port == 0 || !read(welcome.seen(), seen) || same_host(seen, local_) || same_host(seen, told_translated_))
+        return;
+    told_translated_ = seen;
+    turn_.log(LogLevel::info, formatted("the master sees this peer at {}, its own address is {}: its network "
+                                        "translates addresses, so it also dials the peers that cannot reach it",
+                                        to_text(seen), to_text(local_)));
 }
 
 void Session::declare_again() {

@@ -64,7 +64,8 @@ public:
 
     // ---- the link
     bool is_link(LinkId id) const { return id == link_; }
-    void opened();
+    // `local`: this end's address, see LinkOpened.
+    void opened(const Endpoint& local);
     void message_arrived(const ControlArrived& event);
     void lost(LinkId id, const std::string& reason, bool by_remote);
     void refuse(const std::string& reason) { links_.drop(link_, reason); }
@@ -119,6 +120,7 @@ private:
     void on_refusal(const proto::Refusal& refusal);
     void on_answer(const proto::Answer& answer);
     void declare_again();
+    void tell_if_translated(const proto::Welcome& welcome);
 
     Turn& turn_;
     const PeerConfig& config_;
@@ -138,6 +140,7 @@ private:
     OpenVotes votes_;
 
     LinkId link_ = 0;
+    Endpoint local_;           // this end's address of it
     std::uint64_t heard_ = 0;  // messages received on it
     bool computed_ = false;    // a compute was done since the last heartbeat to the master
     MasterAddresses addresses_;
@@ -150,6 +153,7 @@ private:
     std::uint32_t vote_input_bytes_max_ = 0;
     std::uint32_t answer_room_ = 0;
     std::uint64_t links_lost_ = 0;
+    Endpoint told_translated_;  // the address that the log has named
 };
 
 }  // namespace pccl::core

@@ -17,6 +17,20 @@ inline bool may_dial(const Endpoint& dialler, const Endpoint& target) {
     return is_loopback(target) ? is_loopback(dialler) : !is_link_local(target) || is_link_local(dialler);
 }
 
+// Where a peer is in its own network, as it says and as the master sees it.
+struct Location {
+    Endpoint local;           // its address there, with the port of its listener; port 0: not known, or not needed
+    bool translated = false;  // its connection to the master comes from another address: a translator is in between
+    bool keeps_ports = false;  // and the translator kept the port; true too if the master could not see it
+};
+
+// The local port from which a peer dials stripe 0 to a target that must expect it; stripe k is dialled from this one + k.
+// Peers of one host listen on different ports, and their ranges differ then.
+inline std::uint16_t dial_port(std::uint16_t listen_port) {
+    constexpr std::uint32_t first = 16'384, ports = 16'384, per_peer = 16;  // below those that systems give out
+    return static_cast<std::uint16_t>(first + listen_port * per_peer % ports);
+}
+
 // Returns why no other host can connect to this address, as the end of a sentence. Null: perhaps one can.
 const char* why_not_a_target(const Endpoint& endpoint);
 

@@ -11,11 +11,13 @@
 namespace pccl::core {
 
 void DialPlans::send() {
-    std::map<Uuid, std::vector<Uuid>> callers;
-    for (const auto& [uuid, joiner] : joiners_.all()) {
-        const auto wanted = rings_.wanted().find(uuid);
-        if (wanted == rings_.wanted().end()) continue;
-        for (const Uuid& other : wanted->second) callers[other].push_back(uuid);
+    std::map<Uuid, Callers> callers;
+    for (const auto& [uuid, wanted] : rings_.wanted()) {
+        const bool newcomer = joiners_.contains(uuid);
+        for (const Uuid& other : wanted) {
+            if (newcomer) callers[other].newcomers.push_back(uuid);
+            if (rings_.offered(uuid, other)) callers[other].offered.push_back(uuid);
+        }
     }
     std::map<LinkId, Told> told;  // for links that still exist
     const auto to = [&](const Uuid& uuid) {
@@ -30,7 +32,7 @@ void DialPlans::send() {
     told_ = std::move(told);
 }
 
-void DialPlans::send(const Uuid& uuid, const std::vector<Uuid>& callers, Told& told) {
+void DialPlans::send(const Uuid& uuid, const Callers& callers, Told& told) {
     const proto::DialPlan plan = plan_of(uuid, callers, {});
     std::string encoded = encode(plan);
     const bool waits = roster_.plan_waits(uuid) && told.last;
@@ -64,32 +66,46 @@ DialPlans::Names DialPlans::names(const proto::DialPlan& plan) {
 }
 
 // The targets and callers of `uuid`, without those in `but`.
-proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const std::vector<Uuid>& callers, const Names& but) const {
+proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, const Names& but) const {
     const auto left_out = [&](bool calls, const Uuid& peer) {
         return !but.empty() && but.contains({calls, to_bytes(peer)});
     };
     proto::DialPlan plan;
     const auto own = roster_.endpoint_of(uuid);
+    const auto write_target = [&](const Uuid& other, const Endpoint& endpoint, proto::DialTarget& target) {
+        target.set_peer(to_bytes(other));
+        write(endpoint, *target.mutable_address());
+        roster_.add_pass(uuid, target);
+        target.set_single(joiners_.contains(uuid) || joiners_.contains(other));
+    };
     if (const auto wanted = rings_.wanted().find(uuid); wanted != rings_.wanted().end() && own) {
         for (const Uuid& other : wanted->second) {
-            const auto endpoint = roster_.endpoint_of(other);
+            const auto endpoint = roster_.endpoint_for(uuid, other);
             if (!endpoint || !may_dial(*own, *endpoint) || left_out(false, other)) continue;
             auto* target = plan.add_targets();
-            target->set_peer(to_bytes(other));
-            write(*endpoint, *target->mutable_address());
-            roster_.add_pass(uuid, *target);
-            target->set_single(joiners_.contains(uuid) || joiners_.contains(other));
+            write_target(other, *endpoint, *target);
+            if (rings_.meets(uuid, other)) target->set_source_port(roster_.dial_port_of(uuid));
         }
     }
-    for (const Uuid& caller : callers) {
+    for (const Uuid& caller : callers.newcomers) {
         if (!left_out(true, caller)) plan.add_callers(to_bytes(caller));
+    }
+    for (const Uuid& caller : callers.offered) {
+        const auto endpoint = roster_.endpoint_for(uuid, caller);
+        if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
+        auto* offer = plan.add_offers();
+        write_target(caller, *endpoint, *offer);
+        if (rings_.meets(caller, uuid)) offer->set_source_port(roster_.dial_port_of(caller));
     }
     return plan;
 }
 
 void DialPlans::say(const Uuid& uuid, const proto::DialPlan& plan) {
     const int page_max = static_cast<int>(wire::items_per_page(roster_.control_bytes(uuid), wire::dial_target_bytes));
-    int target = 0, caller = 0;
+    int target = 0, caller = 0, offer = 0;
+    const auto is_all = [&] {
+        return target == plan.targets_size() && caller == plan.callers_size() && offer == plan.offers_size();
+    };
     do {
         proto::MasterMessage message;
         proto::DialPlan& page = *message.mutable_plan();
@@ -97,10 +113,14 @@ void DialPlans::say(const Uuid& uuid, const proto::DialPlan& plan) {
             *page.add_targets() = plan.targets(target);
         for (; caller < plan.callers_size() && page.targets_size() + page.callers_size() < page_max; ++caller)
             page.add_callers(plan.callers(caller));
-        page.set_more(target < plan.targets_size() || caller < plan.callers_size());
+        for (; offer < plan.offers_size() &&
+               page.targets_size() + page.callers_size() + page.offers_size() < page_max;
+             ++offer)
+            *page.add_offers() = plan.offers(offer);
+        page.set_more(!is_all());
         if (page.more()) PROBE(plan_in_pages);
         roster_.say(uuid, message);
-    } while (target < plan.targets_size() || caller < plan.callers_size());
+    } while (!is_all());
 }
 
 }  // namespace pccl::core

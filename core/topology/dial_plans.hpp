@@ -1,4 +1,5 @@
-// Sends each peer its dial plan: the peers that it must dial, and the newcomers that may dial it.
+// Sends each peer its dial plan: the peers that it must dial, the newcomers that may dial it, and the peers to which it
+// offers connections, because they may be unable to reach it (core/topology/offers.hpp).
 //
 // A plan is sent if it differs from the last one on the same link. It may be long, so it is sent in pages. While a plan
 // waits for a record, no other plan is queued behind it. If a name was not wanted for some of that time but is wanted
@@ -41,8 +42,13 @@ private:
     };
 
     static Names names(const proto::DialPlan& plan);
-    void send(const Uuid& uuid, const std::vector<Uuid>& callers, Told& told);
-    proto::DialPlan plan_of(const Uuid& uuid, const std::vector<Uuid>& callers, const Names& but) const;
+    // Who dials a peer.
+    struct Callers {
+        std::vector<Uuid> newcomers;
+        std::vector<Uuid> offered;  // those that it dials too, for their use
+    };
+    void send(const Uuid& uuid, const Callers& callers, Told& told);
+    proto::DialPlan plan_of(const Uuid& uuid, const Callers& callers, const Names& but) const;
     void say(const Uuid& uuid, const proto::DialPlan& plan);
 
     const RunState& state_;

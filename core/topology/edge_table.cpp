@@ -112,6 +112,7 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
         edge.source_lost_at = never;
     else if (edge.up && edge.incoming_up)
         edge.source_lost_at = now;
+    edge.offered = edge.offered || (!edge.up && !answered);
     edge.up = false;
     edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
@@ -168,6 +169,16 @@ std::uint32_t EdgeTable::distinct_marks(const Uuid& peer, const std::vector<Uuid
     }));
 }
 
+std::set<Uuid> EdgeTable::tried_with(const Uuid& peer) const {
+    std::set<Uuid> others;
+    for (const auto& [ends, edge] : edges_) {
+        if (edge.failures == 0 && !edge.reported_down) continue;
+        if (ends.first == peer) others.insert(ends.second);
+        if (ends.second == peer) others.insert(ends.first);
+    }
+    return others;
+}
+
 void EdgeTable::forget(const Uuid& peer) {
     for (auto it = edges_.begin(); it != edges_.end();) {
         it = it->first.first == peer || it->first.second == peer ? edges_.erase(it) : std::next(it);
@@ -216,7 +227,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.up = false;
         edge.stuck_before = true;
         edge.down_since = never;
-        edge.reported_down = false;
+        edge.reported_down = edge.offered = false;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
         edge.down_before = never;

@@ -35,6 +35,9 @@ public:
         bool stuck_before = false;   // it was not wanted for some time since it was marked: it may carry again
         bool reported_down = false;  // the source reported that no link is open, and the target did not answer itself
         bool incoming_up = false;    // the target reported that a link from the source is open
+        // A dial of the source has failed since the edge was wanted: the target dials too. It stays so, because what
+        // kept the source out (a firewall) is still there when the connection is lost.
+        bool offered = false;
         // When the source (or the target) last reported that all its links broke, after both ends had reported the edge
         // up; never: no such report.
         Instant source_lost_at = never;
@@ -82,6 +85,8 @@ public:
     bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring, Instant since) const;
     // The number of members of the ring with which `peer` has a marked edge.
     std::uint32_t distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const;
+    // The peers to or from which `peer` has an edge that was dialled in vain.
+    std::set<Uuid> tried_with(const Uuid& peer) const;
     void forget(const Uuid& peer);
     // The dial plan of the source was held, usually after a resume, and has left only now. The time before does not
     // count. Limited to `restarts_max`: a link that keeps breaking must eventually be routed around.

@@ -16,6 +16,8 @@ namespace {
 // A newcomer is tried with this many members, one after the other, before it counts as unreachable.
 constexpr std::uint32_t anchors_tried = 3;
 constexpr std::size_t searches_max = 4;
+// A newcomer behind a translator is turned away after so many turns in which it was not reached.
+constexpr std::uint32_t turns_in_vain = 1;
 
 }  // namespace
 
@@ -59,6 +61,9 @@ void Joiners::comes_last(const Uuid& uuid) {
     lead_of(uuid).moved = turn_.now;
     Joiner& unreached = joiners_.at(uuid);
     unreached.unreached = true;
+    const std::string where =
+        to_text(unreached.endpoint) +
+        (unreached.location.translated ? ", translated from " + to_text(unreached.location.local) : std::string());
     const std::vector<Uuid> unit = unit_of(uuid);
     if (unit.size() > 1) PROBE(gang_unreachable);
     for (const Uuid& each : unit) {
@@ -68,12 +73,12 @@ void Joiners::comes_last(const Uuid& uuid) {
             message.mutable_notice()->set_text(
                 formatted("cannot be admitted yet: the members and this peer ({}) cannot connect to each other; open "
                           "the port or set an address that the others can reach",
-                          to_text(unreached.endpoint)));
+                          where));
         else
             message.mutable_notice()->set_text(
                 formatted("gang '{}' cannot be admitted yet: the members and its place {} ({}) cannot connect to each "
                           "other",
-                          unreached.gang.name, unreached.gang.place, to_text(unreached.endpoint)));
+                          unreached.gang.name, unreached.gang.place, where));
         roster_.say(each, std::move(message));
     }
 }
@@ -107,12 +112,14 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
         if (!joiner.told_unreachable && !overdue(joiner)) continue;
         if (std::find(connected.begin(), connected.end(), uuid) != connected.end()) {
             set_behind(uuid, false, false);
+            joiner.in_vain = 0;
             joiner.placed = turn_.now;
         } else if (!joiner.told_unreachable) {
             comes_last(uuid);
         } else if (joiner.behind ? connected.empty() && turn_.now - joiner.moved >= 4 * unreachable * turn
                                  : turn_.now - joiner.moved >= turn) {
             if (joiner.behind) PROBE(joiner_tried_again);
+            if (!joiner.behind) ++joiner.in_vain;
             set_behind(uuid, true, !joiner.behind);
             joiner.moved = turn_.now;
         }
@@ -431,11 +438,33 @@ void Joiners::tick() {
     std::vector<std::pair<Uuid, Cause>> turned_away;
     for (auto& [uuid, joiner] : joiners_) {
         joiner.reports = 0;
+        // What a translator lets through does not change by waiting, as a network that is down does.
+        if (joiner.location.translated && joiner.in_vain >= turns_in_vain) {
+            PROBE(joiner_turned_away);
+            turned_away.emplace_back(uuid, make_cause<CauseKind::no_way_through>(
+                                               to_text(joiner.endpoint), to_text(joiner.location.local), tried(uuid)));
+            continue;
+        }
         if (joiner.gang.none()) continue;
         Cause why = why_turned_away(uuid, joiner);
         if (!why.empty()) turned_away.emplace_back(uuid, std::move(why));
     }
     for (const auto& [uuid, why] : turned_away) roster_.turn_away(uuid, why);
+}
+
+// The peers with which the newcomer could not connect, for its error message.
+std::string Joiners::tried(const Uuid& newcomer) const {
+    constexpr std::size_t named_most = 4;
+    std::string text;
+    std::size_t count = 0;
+    for (const Uuid& other : edges_.tried_with(newcomer)) {
+        const auto endpoint = roster_.endpoint_for(newcomer, other);
+        if (!endpoint || ++count > named_most) continue;
+        text += formatted("{}peer {} at {}{}", text.empty() ? "" : ", ", short_name(other), to_text(*endpoint),
+                          roster_.is_translated_for(newcomer, other) ? " (translated too)" : "");
+    }
+    if (count > named_most) text += formatted(" and {} more", count - named_most);
+    return text.empty() ? "no other peer" : text;
 }
 
 void Joiners::disk_hung(Duration time) { slept(Sleep{turn_.now, time, false}); }

@@ -18,6 +18,7 @@
 #include "core/base/secret.hpp"
 #include "core/base/sleep.hpp"
 #include "core/links/roster.hpp"
+#include "core/topology/address_rules.hpp"
 #include "core/topology/rings.hpp"
 #include "core/topology/waiting_gangs.hpp"
 #include "core/turn.hpp"
@@ -39,6 +40,7 @@ public:
         std::uint64_t generation = 0;
         GroupId group = 0;
         Endpoint endpoint;
+        Location location;
         std::uint64_t token = 0;
         std::uint32_t concurrent_ops = 1;
         std::uint32_t newcomer_links = 0;  // how many connections with newcomers it can hold
@@ -56,6 +58,7 @@ public:
         Uuid reached_from, reaches;     // the members between which it waits; zero: none yet
         Instant anchored = 0;           // since when
         std::uint32_t reports = 0;      // reports of edges since the last tick
+        std::uint32_t in_vain = 0;      // turns that it had after the notice, and was not reached in
         // ---- its gang
         bool unreached = false;        // it is the one of its gang that cannot be reached; implies told_unreachable
         Instant asked = 0;             // since when it waits for a place that another one has
@@ -119,6 +122,7 @@ private:
     std::vector<GroupId> groups() const;
     // `ring` becomes the ring with the returned newcomers. Gangs in `left_out` do not take part.
     std::vector<Uuid> admissible(GroupId group, std::vector<Uuid>& ring, const Names& left_out) const;
+    std::string tried(const Uuid& newcomer) const;
     std::size_t newcomers_at_a_time(const std::vector<Uuid>& ring) const;
     void comes_last(const Uuid& uuid);
     std::vector<Uuid> unit_of(const Uuid& uuid) const;

@@ -130,7 +130,7 @@ void RingOptimizer::start_tests() {
         if (edge.tried || !edge.from->second || !edge.to->second) continue;
         const Uuid& from = edge.from->first;
         const Uuid& to = edge.to->first;
-        const auto target = roster_.endpoint_of(to);
+        const auto target = roster_.endpoint_for(from, to);
         if (!state_.members.contains(from) || !target) {
             edge.tried = true;
             continue;

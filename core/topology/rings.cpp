@@ -58,7 +58,9 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     }
     // An edge that is still being dialled gets the full peer time-out. An edge that failed before gets more time after
     // each failure, so that a network slower than the grace cannot make the ring change for ever.
-    const Duration patience = (edge.reported_down ? grace : turn_.timeouts.peer) << std::min(edge.failures, 3u);
+    // If translators are in the way, the first dials open it for the next ones.
+    const bool patient = !edge.reported_down || roster_.is_translated_for(from, to);
+    const Duration patience = (patient ? turn_.timeouts.peer : grace) << std::min(edge.failures, 3u);
     if (turn_.now - edge.down_since <= patience) return false;
     if (!edges_.marked(from, to, turn_.now)) {
         PROBE(edge_marked);
@@ -75,6 +77,17 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
         turn_.log(LogLevel::warn, formatted("peer {} cannot reach peer {}", short_name(from), short_name(to)));
     }
     return true;
+}
+
+bool Rings::offered(const Uuid& from, const Uuid& to) const {
+    const EdgeTable::Edge* edge = edges_.find(from, to);
+    return roster_.is_translated_for(from, to) || (edge != nullptr && edge->offered);
+}
+
+bool Rings::meets(const Uuid& from, const Uuid& to) const {
+    const EdgeTable::Edge* edge = edges_.find(from, to);
+    return (edge != nullptr && edge->offered) ||
+           (roster_.is_translated_for(from, to) && roster_.is_translated_for(to, from));
 }
 
 Cause Rings::edge_failure(const std::pair<Uuid, Uuid>& edge) const {

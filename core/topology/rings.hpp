@@ -76,6 +76,10 @@ public:
 
     // ---- knowledge
     const EdgeTable& edges() const { return edges_; }
+    // The target opens connections of this edge too.
+    bool offered(const Uuid& from, const Uuid& to) const;
+    // Each end may have to dial before what the other one dials gets through, so both use ports that the other knows.
+    bool meets(const Uuid& from, const Uuid& to) const;
     bool marked(const Uuid& from, const Uuid& to) const { return edges_.marked(from, to, turn_.now); }
     std::vector<Uuid> ring_without(GroupId group, const std::vector<Uuid>& gone) const;
 

@@ -46,6 +46,7 @@ std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::
         edge.target = endpoint;
         edge.pass = pass_from(entry);
         edge.single = entry.single();
+        edge.source_port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
         edge.stripes.resize(stripe_count());
     }
     return named_before;
@@ -80,8 +81,9 @@ void Stripes::maintain_edges() {
 
 void Stripes::dial(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
-    edge.stripes[index].link =
-        links_.dial(Link::Purpose::outgoing, target, static_cast<std::uint32_t>(index), edge.target, edge.pass);
+    const auto source_port = static_cast<std::uint16_t>(edge.source_port == 0 ? 0 : edge.source_port + index);
+    edge.stripes[index].link = links_.dial(Link::Purpose::outgoing, target, static_cast<std::uint32_t>(index),
+                                           edge.target, edge.pass, source_port);
 }
 
 void Stripes::forget_run() {
@@ -94,10 +96,39 @@ void Stripes::forget_run() {
 void Stripes::opened(LinkId id, const Link& link) {
     proto::LinkMessage message;
     *message.mutable_hello() = links_.hello(link);
+    const auto edge = edges_.find(link.remote);
+    if (edge != edges_.end() && (!link.dialled || edge->second.source_port != 0))
+        message.mutable_hello()->set_stripes(static_cast<std::uint32_t>(edge->second.stripes.size()));
     links_.send(id, message);
 }
 
+bool Stripes::offered(LinkId id, const Uuid& target, std::uint32_t stripe) {
+    const auto it = edges_.find(target);
+    if (it == edges_.end() || !wanted(target, it->second)) return false;
+    Edge& edge = it->second;
+    if (stripe >= edge.stripes.size() || (edge.single && stripe > 0)) return false;
+    LinkId& place = edge.stripes[stripe].link;
+    if (const auto own = links_.find(place); own != links_.end()) {
+        if (own->second.stage != Link::Stage::dialing) return false;
+        PROBE(offer_overtakes_a_dial);
+        turn_.add(CloseLink{place, false});
+        links_.erase(own);
+    }
+    PROBE(offer_taken);
+    place = id;
+    edge.answered = false;
+    Link& link = links_.at(id);
+    link.purpose = Link::Purpose::outgoing;
+    link.remote = target;
+    link.stripe = stripe;
+    link.pass = edge.pass;
+    opened(id, link);
+    return true;
+}
+
 void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message) {
+    // Both ends have dialled, and the two dials became one connection. The answer to our hello follows.
+    if (link.dialled && message.has_hello() && message.hello().offer()) return;
     const auto it = edges_.find(link.remote);
     if (!message.has_welcome() || message.welcome().from() != to_bytes(link.remote) ||
         !same_secret(link.pass.welcome, message.welcome().pass())) {

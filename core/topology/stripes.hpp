@@ -52,6 +52,7 @@ public:
         bool answered = false;  // the target itself refused the last dial: it is alive
         bool planned = false;   // named by the master's dial plan
         bool single = false;    // one end is a newcomer: one connection is enough to show that the edge works
+        std::uint16_t source_port = 0;  // stripe k is dialled from this port + k; 0: from any
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
@@ -77,6 +78,8 @@ public:
     void opened(LinkId id, const Link& link);
     // The first message of the other end.
     void answered(LinkId id, Link& link, const proto::LinkMessage& message);
+    // The target has dialled, and offers the accepted connection for this stripe (see Offers). False: it is not needed.
+    bool offered(LinkId id, const Uuid& target, std::uint32_t stripe);
     // Returns true if other stripes to the same target work.
     bool lost(LinkId id, const Link& link, const std::string& reason);
     // Closes the link and dials it again later, because useless data fills it. It is not reported as a loss.

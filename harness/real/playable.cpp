@@ -76,6 +76,14 @@ const Unplayable settings[] = {
      [](Scenario& s) {
          for (PeerPlan& plan : s.peers) plan.advertises = plan.two_interfaces = false;
      }},
+    {"peer nat=", "all processes are in one network",
+     [](const Scenario& s) {
+         return std::any_of(s.peers.begin(), s.peers.end(),
+                            [](const PeerPlan& p) { return p.translator != sim::Translator::none; });
+     },
+     [](Scenario& s) {
+         for (PeerPlan& plan : s.peers) plan.translator = sim::Translator::none;
+     }},
     {"memory.wrong_chunks_per_million", "nothing makes a real sender's memory lie",
      [](const Scenario& s) { return s.world.wrong_chunks_per_million != 0; },
      [](Scenario& s) { s.world.wrong_chunks_per_million = 0; }},

@@ -61,23 +61,30 @@ void TlsStream::see_message(int is_sent, int, int type, const void*, std::size_t
 std::unique_ptr<TlsStream> TlsStream::make(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context,
                                            tls::Protocol protocol) {
     std::unique_ptr<TlsStream> stream(new TlsStream(descriptor, stage, std::move(context)));
-    stream->ssl_ = stream->context_->connection(stage == Stage::connecting, protocol);
-    BIO* const in = BIO_new_socket(descriptor, BIO_NOCLOSE);
-    BIO* const out = output_method() == nullptr ? nullptr : BIO_new(output_method());
-    if (stream->ssl_ == nullptr || in == nullptr || out == nullptr) {
-        BIO_free(in);
-        BIO_free(out);
-        return nullptr;
-    }
-    BIO_set_data(out, stream.get());
-    BIO_set_init(out, 1);
-    SSL_set_bio(stream->ssl_.get(), in, out);
+    if (!stream->set_ssl(stage == Stage::connecting, protocol)) return nullptr;
     return stream;
 }
 
+bool TlsStream::set_ssl(bool dials, tls::Protocol protocol) {
+    ssl_ = context_->connection(dials, protocol);
+    BIO* const in = BIO_new_socket(descriptor_, BIO_NOCLOSE);
+    BIO* const out = output_method() == nullptr ? nullptr : BIO_new(output_method());
+    if (ssl_ == nullptr || in == nullptr || out == nullptr) {
+        BIO_free(in);
+        BIO_free(out);
+        return false;
+    }
+    BIO_set_data(out, this);
+    BIO_set_init(out, 1);
+    SSL_set_bio(ssl_.get(), in, out);
+    return true;
+}
+
 std::unique_ptr<TlsStream> TlsStream::dialled(int descriptor, std::shared_ptr<const tls::Context> context,
-                                              tls::Protocol protocol) {
-    return make(descriptor, Stage::connecting, std::move(context), protocol);
+                                              tls::Protocol protocol, Meeting meeting) {
+    auto stream = make(descriptor, Stage::connecting, std::move(context), protocol);
+    if (stream != nullptr) stream->meeting_ = meeting;
+    return stream;
 }
 
 std::unique_ptr<TlsStream> TlsStream::accepted(int descriptor, std::shared_ptr<const tls::Context> context) {
@@ -105,6 +112,33 @@ Stream::Opening TlsStream::look_at_first_byte(std::string& reason) {
     return Opening::failed;
 }
 
+bool TlsStream::examine_meeting(std::string& reason) {
+    constexpr std::size_t head_bytes = 5;
+    constexpr std::uint8_t client_hello = 1;
+    std::uint8_t head[head_bytes + 1];
+    const ssize_t got = ::recv(descriptor_, head, sizeof head, MSG_PEEK);
+    // The handshake finds an end or an error.
+    if (got < 0 && began_ && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    if (got <= 0) return true;
+    if (got < static_cast<ssize_t>(sizeof head)) return false;
+    const bool met = head[0] == handshake_record && head[head_bytes] == client_hello;
+    if (met && meeting_ == Meeting::yields) {
+        // What was sent is skipped there. It must be complete, so it stays in out_.
+        if (!set_ssl(false, tls::Protocol::none)) reason = "no memory for a TLS connection";
+    } else if (met) {
+        std::vector<std::uint8_t> record(head_bytes + static_cast<std::size_t>(head[3] << 8 | head[4]));
+        if (record.size() > head_bytes + SSL3_RT_MAX_PLAIN_LENGTH) {
+            reason = "TLS handshake: the first message of the other end is too long";
+            return true;
+        }
+        const ssize_t there = ::recv(descriptor_, record.data(), record.size(), MSG_PEEK);
+        if (there < static_cast<ssize_t>(record.size())) return false;
+        if (::recv(descriptor_, record.data(), record.size(), 0) != there) reason = "receive: the input has changed";
+    }
+    meeting_ = Meeting::never;
+    return true;
+}
+
 Stream::Opening TlsStream::open(std::string& reason) {
     if (stage_ == Stage::connecting) {
         reason = dial_result(descriptor_);
@@ -116,6 +150,9 @@ Stream::Opening TlsStream::open(std::string& reason) {
         if (seen != Opening::open) return seen;
         stage_ = Stage::handshake;
     }
+    if (meeting_ != Meeting::never && !examine_meeting(reason)) return Opening::waiting;
+    if (!reason.empty()) return Opening::failed;
+    began_ = true;
     ERR_clear_error();
     errno = 0;
     const int done = SSL_do_handshake(ssl_.get());

@@ -5,6 +5,9 @@
 // (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into, the caller's
 // memory by way of one record; small ones are copied together first.
 //
+// If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that yields
+// then begins anew as a server, and the other end skips that message.
+//
 // An accepted stream looks at the first byte before it begins. If it is not one of TLS, the stream fails, and
 // is_plaintext() tells so. go_plain() then makes it an ordinary stream, for an answer that such a caller understands.
 #pragma once
@@ -23,9 +26,10 @@ namespace pccl::real {
 
 class TlsStream final : public Stream {
 public:
+    enum class Meeting : std::uint8_t { never, leads, yields };  // what this end does if it meets another dialler
     // Each owns the descriptor, which must be non-blocking, and closes it on failure (null: memory is short).
     static std::unique_ptr<TlsStream> dialled(int descriptor, std::shared_ptr<const tls::Context> context,
-                                              tls::Protocol protocol);
+                                              tls::Protocol protocol, Meeting meeting = Meeting::never);
     static std::unique_ptr<TlsStream> accepted(int descriptor, std::shared_ptr<const tls::Context> context);
     ~TlsStream() override { close(); }
     TlsStream(const TlsStream&) = delete;
@@ -63,6 +67,9 @@ private:
     static std::unique_ptr<TlsStream> make(int descriptor, Stage stage, std::shared_ptr<const tls::Context> context,
                                            tls::Protocol protocol);
     Opening look_at_first_byte(std::string& reason);
+    bool set_ssl(bool dials, tls::Protocol protocol);
+    // Looks whether the other end dialled too. False: nothing can be done before more has come.
+    bool examine_meeting(std::string& reason);
     bool encrypt(const void* data, std::size_t bytes);
     std::size_t encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max);
     static void see_message(int is_sent, int, int type, const void*, std::size_t, SSL*, void* stream);
@@ -71,6 +78,8 @@ private:
 
     int descriptor_;
     Stage stage_;
+    Meeting meeting_ = Meeting::never;  // never: it cannot happen, or has been examined
+    bool began_ = false;                // the first message of a client was sent
     std::shared_ptr<const tls::Context> context_;
     tls::SslPtr ssl_;
     std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes

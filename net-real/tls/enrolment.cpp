@@ -2,113 +2,35 @@
 
 #include "core/base/format.hpp"
 #include "core/wire/convert.hpp"
-#include "net-real/event_loop.hpp"
-#include "net-real/link.hpp"
+#include "net-real/exchange.hpp"
 #include "net-real/sockets.hpp"
 #include "net-real/streams/tls_stream.hpp"
-
-#include <cerrno>
-#include <cstring>
-
-#include <poll.h>
 
 namespace pccl::real::tls {
 
 namespace {
 
-constexpr int poll_ms = 50;
-
-struct ReplySink final : EventSink {
-    explicit ReplySink(Link& from) : link(from) {}
-    void on_event(const core::Event& event) override {
-        const auto* control = std::get_if<core::ControlArrived>(&event);
-        has_reply = control != nullptr && core::decode(control->body, reply);
-        is_over = true;
-        link.close_input();
+// Asks the master over a connection whose other end must be the master of this run.
+bool exchange(std::unique_ptr<TlsStream> stream, const PeerIdentity::Stop& stop, const std::string& request,
+              proto::EnrolReply& reply, std::string& error) {
+    const TlsStream& encrypted = *stream;
+    Exchange exchange(std::move(stream), stop, exchange_time);
+    if (!exchange.open(error)) {
+        if (error.starts_with("no answer")) error += "; is this the port of a secure master?";
+        return false;
     }
-    Link& link;
-    proto::EnrolReply reply;
-    bool has_reply = false;
-    bool is_over = false;
-};
-
-// One exchange over one connection. Blocks until it is over, its time is, or `stop` says so.
-class Exchange {
-public:
-    Exchange(std::unique_ptr<TlsStream> stream, const PeerIdentity::Stop& stop)
-        : stream_(std::move(stream)), stop_(stop), link_(1, *stream_, core::Limits{}),
-          deadline_(EventLoop::now() + exchange_time) {}
-
-    bool run(const std::string& request, proto::EnrolReply& reply, std::string& error) {
-        if (!open(error)) return false;
-        const auto master = stream_->other_end();
-        if (!master || !master->is_master || stream_->protocol() != Protocol::enrolment) {
-            error = "whoever answers is not the master of this run, though the run's authority has signed its "
-                    "certificate; check the address";
-            return false;
-        }
-        link_.queue_control(request);
-        ReplySink sink(link_);
-        ReceiveSpace space;
-        std::vector<core::Event> sent;
-        while (!sink.is_over) {
-            const Link::Outcome out = link_.send(1u << 20, sent);
-            if (out.progress == Link::Progress::closed || !stream_->send_unsent()) {
-                error = core::formatted("the master closed the connection ({})", out.reason);
-                return false;
-            }
-            const Link::Outcome in = link_.receive(space, sink, 1u << 20);
-            if (sink.is_over) break;
-            if (in.progress == Link::Progress::closed) {
-                error = core::formatted("the master closed the connection without an answer ({})", in.reason);
-                return false;
-            }
-            const bool writes = link_.has_output() || stream_->has_unsent();
-            if (!wait(static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), error)) return false;
-        }
-        reply = std::move(sink.reply);
-        if (!sink.has_reply) error = "the master's answer cannot be read; do both ends run the same version?";
-        return sink.has_reply;
+    const auto master = encrypted.other_end();
+    if (!master || !master->is_master || encrypted.protocol() != Protocol::enrolment) {
+        error = "whoever answers is not the master of this run, though the run's authority has signed its "
+                "certificate; check the address";
+        return false;
     }
-
-private:
-    bool open(std::string& error) {
-        for (;;) {
-            switch (stream_->open(error)) {
-            case Stream::Opening::open: return true;
-            case Stream::Opening::failed: return false;
-            case Stream::Opening::waiting: break;
-            }
-            if (!wait(stream_->opening_wait() == Stream::Wait::writable ? POLLOUT : POLLIN, error)) return false;
-        }
-    }
-    bool wait(short events, std::string& error) {
-        for (;;) {
-            pollfd one{stream_->descriptor(), events, 0};
-            const int ready = ::poll(&one, 1, poll_ms);
-            // Also if bytes trickle in: whoever is there must not hold the caller for longer.
-            if (ready > 0 && EventLoop::now() <= deadline_) return true;
-            if (ready < 0 && errno != EINTR) {
-                error = std::string("poll: ") + std::strerror(errno);
-                return false;
-            }
-            if (stop_ && stop_()) {
-                error = "ended by the caller";
-                return false;
-            }
-            if (EventLoop::now() > deadline_) {
-                error = core::formatted("no answer within {} s; is this the port of a secure master?",
-                                        exchange_time / core::second);
-                return false;
-            }
-        }
-    }
-
-    std::unique_ptr<TlsStream> stream_;
-    const PeerIdentity::Stop& stop_;
-    Link link_;
-    const core::Instant deadline_;
-};
+    std::string answer;
+    if (!exchange.ask(request, answer, error)) return false;
+    if (reply.ParseFromString(answer)) return true;
+    error = "the master's answer cannot be read; do both ends run the same version?";
+    return false;
+}
 
 }  // namespace
 
@@ -142,14 +64,16 @@ bool PeerIdentity::ask(const std::vector<core::Endpoint>& masters, bool same_pee
         request.set_invitation(invitation_.id);
         request.set_secret(invitation_.secret.data(), invitation_.secret.size());
     }
+    was_refused_ = false;
     std::string tried;
     for (const core::Endpoint& master : masters) {
         std::string why;
         const int descriptor = dial(master, std::nullopt, why);
         auto stream = descriptor < 0 ? nullptr : TlsStream::dialled(descriptor, context, Protocol::enrolment);
         proto::EnrolReply reply;
-        if (stream != nullptr && Exchange(std::move(stream), stop).run(core::encode(request), reply, why)) {
+        if (stream != nullptr && exchange(std::move(stream), stop, core::encode(request), reply, why)) {
             if (reply.error() == proto::ENROL_OK) return take(reply, error);
+            was_refused_ = reply.error() != proto::ENROL_BUSY && reply.error() != proto::ENROL_OTHER;
             error = core::formatted("the master at {} refused: {}", core::to_text(master), reply.text());
             return false;
         }

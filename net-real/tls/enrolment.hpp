@@ -30,6 +30,9 @@ public:
     static std::unique_ptr<PeerIdentity> make(std::string_view invitation, std::optional<std::time_t> clock,
                                               std::string& error);
 
+    // After a failure: the master has answered, and the invitation or certificate is of no use, now and later.
+    bool was_refused() const { return was_refused_; }
+
     const std::string& master() const { return invitation_.master; }
     // A certificate for a new peer id: by the invitation the first time, then by the certificate that is there. The
     // secret is sent only after the authority of the master was checked.
@@ -57,6 +60,7 @@ private:
     std::time_t valid_until_ = 0;
     std::shared_ptr<const Context> context_;
     bool data_plaintext_ = false;
+    bool was_refused_ = false;
 };
 
 }  // namespace pccl::real::tls

@@ -11,6 +11,7 @@ commands:
   top     who is in a run, its ring, what is done and who waits for whom
   demo    a small training on this machine, with a peer that is killed and comes back
   master  a master that serves until it is interrupted
+  doctor  what is between this host and a master: name, address, firewalls, translators, TLS
 
 python -m pccl COMMAND --help tells more."""
 
@@ -29,6 +30,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         import pccl.master as master
 
         return master.daemon
+    if name == "doctor":
+        import pccl.master as master
+
+        return lambda arguments: master.daemon(["doctor", *arguments])
     return None
 
 

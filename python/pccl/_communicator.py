@@ -188,6 +188,9 @@ class Communicator(PieceCollectives):
         :param timeout: as for the class; for all attempts together.
         :raises PCCLTimeoutError: not admitted in time.
         :raises PCCLMasterConnectionError: no attempt succeeded; the text names the last cause.
+        :raises PCCLArgumentError: the invitation is spent, expired, withdrawn or revoked. It is not tried again.
+        :raises PCCLConnectionLostError: the network of this peer translates addresses, and neither this peer nor the
+            members can connect to the other.
         :raises PCCLUsageError: connected already, or closed.
         """
         self._seen.info = None

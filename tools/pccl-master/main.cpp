@@ -8,6 +8,7 @@
 // run in either case. A second SIGTERM or SIGINT ends the program at once. Exit codes: 0 after a signal, 1 if it cannot
 // serve, 2 on wrong usage.
 #include "admin_socket.hpp"
+#include "doctor.hpp"
 #include "end_run.hpp"
 #include "notify.hpp"
 
@@ -70,6 +71,7 @@ struct Options {
     bool insecure = false;
     bool end = false;     // the command: end a run instead of serving one
     std::string request;  // to the running master; empty: none
+    std::optional<pccl_master::DoctorOptions> doctor;  // the command: examine the network of this host
 };
 
 int cannot_serve(const std::string& why) {
@@ -369,6 +371,14 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("DIR");
     end->callback([&options] { options.end = true; });
     describe_requests(app, options);
+    static pccl_master::DoctorOptions examined;
+    CLI::App* doctor = app.add_subcommand(
+        "doctor", "Examine what is between this host and a master: name, address, firewalls, translators, TLS");
+    doctor->add_option("--master", examined.master, "the master; not needed with an invitation")->type_name("HOST:PORT");
+    doctor->add_option("--invite", examined.invitation, "an invitation (same as PCCL_INVITE); it is not used up");
+    doctor->add_flag("--enrol", examined.enrol, "get a certificate, for the questions that a secure master answers only to "
+                                                "members; this uses the invitation once");
+    doctor->callback([&options] { options.doctor = examined; });
     app.footer(
         "Prints `listening on HOST:PORT` on standard output when it serves, with --status also `status on HOST:PORT`;\n"
         "tells a service manager (NOTIFY_SOCKET).\n"
@@ -400,6 +410,7 @@ int main(int argc, char** argv) {
         return exit_stopped;
     }
     if (options.end) return end_command(options);
+    if (options.doctor) return pccl_master::doctor(*options.doctor);
     if (!options.request.empty()) return ask_command(options);
     if (options.log_format == "json") pccl::real::set_log_format(pccl::real::LogFormat::json);
     if (!options.log_level.empty()) {

@@ -34,7 +34,8 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
                  {"forever", class_forever},
                  {"steady", class_steady},
                  {"even", class_even},
-                 {"liars", class_liars}};
+                 {"liars", class_liars},
+                 {"nat", class_nat}};
     classes = 0;
     for (std::size_t at = 0; at <= names.size();) {
         const std::size_t comma = std::min(names.find(',', at), names.size());

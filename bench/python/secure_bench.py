@@ -1,0 +1,153 @@
+"""What a secure run costs on loopback: ``./dev bench tls``.
+
+Two members reduce one array over TCP, with and without TLS, and with TLS while strangers dial all ports as fast as they can.
+Prints the median time of each, and the ratios. Both processes, and the strangers, share the cores of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+_MEMBERS = 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Strangers:
+    """Threads that connect, send bytes that begin a handshake or a frame wrongly, and go away."""
+
+    def __init__(self, ports: list[int], threads: int) -> None:
+        self.dials = 0
+        self._ports, self._over = ports, threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(threads)]
+
+    def __enter__(self) -> Strangers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, seed: int) -> None:
+        draw = random.Random(seed)
+        # The head of a TLS record with a client's hello, or of anything else.
+        heads = [bytes.fromhex("1603010200010001fc0303"), b"GET / HTTP/1.1\r\n", b""]
+        while not self._over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(
+                ("127.0.0.1", draw.choice(self._ports)), timeout=1
+            ) as stream:
+                self.dials += 1
+                stream.sendall(draw.choice(heads) + draw.randbytes(draw.randrange(600)))
+                if draw.random() < 0.5:
+                    stream.settimeout(0.05)
+                    stream.recv(100)
+
+
+class Members:
+    def __init__(self, programs: Path, secure: bool, directory: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PCCL_")} | {"PCCL_LOG_LEVEL": "FATAL"}
+        command = [programs / "pccl-master", "--listen", "127.0.0.1:0", "--state-dir", directory]
+        self._master = subprocess.Popen(
+            [*map(str, command), *(["--secure"] if secure else [])],
+            stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert self._master.stdout is not None
+        port = int(self._master.stdout.readline().rsplit(":", 1)[1])
+        self.ports = [port]
+        self._members: list[subprocess.Popen[str]] = []
+        for rank in range(_MEMBERS):
+            own = environment | {"PCCL_SHARED_MEMORY": "0", "PCCL_PORT_RANGE": str(free_port())}
+            self.ports.append(int(own["PCCL_PORT_RANGE"]))
+            if secure:
+                own["PCCL_INVITE"] = subprocess.check_output(
+                    [programs / "pccl-master", "invite", "--state-dir", directory], text=True, env=environment
+                ).strip()
+            self._members.append(
+                subprocess.Popen(
+                    [str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(_MEMBERS),
+                     "--master-host", "127.0.0.1", "--master-port", str(port)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own,
+                )
+            )  # fmt: skip
+
+    def reduce(self, size: int, iterations: int) -> float:
+        """The median time of one reduction in milliseconds."""
+        for member in self._members:
+            assert member.stdin is not None
+            member.stdin.write(f"reduce {size} 0 1 1 {iterations}\n")
+            member.stdin.flush()
+        times: list[float] = []
+        for member in self._members:
+            assert member.stdout is not None
+            words = member.stdout.readline().split()
+            if words[:2] != ["reduced", "0"]:
+                raise SystemExit(f"secure_bench: a member did not reduce: {' '.join(words)}")
+            times = times or [float(word) for word in words[5:]]
+        return statistics.median(times)
+
+    def close(self) -> None:
+        for member in self._members:
+            assert member.stdin is not None
+            member.stdin.close()
+            member.wait(timeout=60)
+        self._master.terminate()
+        self._master.wait(timeout=60)
+
+
+@contextlib.contextmanager
+def members(programs: Path, secure: bool) -> Iterator[Members]:
+    with tempfile.TemporaryDirectory() as directory:
+        run = Members(programs, secure, directory)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench tls", description=__doc__)
+    parser.add_argument("--programs", type=Path, default=Path("build/bin"), help="where pccl-master and pccl-bench are")
+    parser.add_argument("--mib", type=int, default=256, help="size of the array (default: %(default)s)")
+    parser.add_argument("--iterations", type=int, default=7)
+    parser.add_argument("--strangers", type=int, default=4, help="threads that dial (default: %(default)s)")
+    options = parser.parse_args()
+    size = options.mib << 20
+    with members(options.programs, secure=False) as plain:
+        without = plain.reduce(size, options.iterations)
+        with Strangers(plain.ports, options.strangers) as storm:
+            plain_stormed = plain.reduce(size, options.iterations)
+        plain_dials = storm.dials
+    with members(options.programs, secure=True) as secure:
+        encrypted = secure.reduce(size, options.iterations)
+        with Strangers(secure.ports, options.strangers) as storm:
+            stormed = secure.reduce(size, options.iterations)
+    print(f"all-reduce of {options.mib} MiB, {_MEMBERS} members, TCP on loopback, {os.cpu_count()} cores; median of "
+          f"{options.iterations}")  # fmt: skip
+    print(f"  without TLS                 {without:9.1f} ms")
+    print(f"    while strangers dial      {plain_stormed:9.1f} ms   {without / plain_stormed:5.0%} of the speed, "
+          f"{plain_dials} dials")  # fmt: skip
+    print(f"  with TLS                    {encrypted:9.1f} ms   x {encrypted / without:.2f}")
+    print(f"    while strangers dial      {stormed:9.1f} ms   {encrypted / stormed:5.0%} of the speed, {storm.dials} dials")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+#include "net-sim/translators.hpp"
+
+#include "core/base/assert.hpp"
+#include "net-sim/draw.hpp"
+#include "net-sim/network.hpp"
+
+namespace pccl::sim {
+
+namespace {
+constexpr std::uint32_t first_name = 0x4000, sites = 0x1000;
+constexpr Duration idle_longest = 60 * core::second;
+}  // namespace
+
+void Translators::put_behind(std::uint32_t node, Translator kind, std::uint32_t site) {
+    ASSERT(site < sites && node != 0);
+    places_.at(node) = Place{kind, site};
+}
+
+Endpoint Translators::outer(std::uint32_t site, std::uint16_t port) { return endpoint_of(first_name + site, port); }
+
+bool Translators::is_outer(const Endpoint& target) {
+    const std::uint32_t name = node_of(target);
+    return name >= first_name && name < first_name + sites;
+}
+
+// A port that another node of the site uses already is not kept.
+std::uint16_t Translators::outer_port(std::uint32_t node, std::uint16_t port) {
+    const Place& place = places_[node];
+    const auto usable = [&](std::uint16_t candidate) {
+        const auto known = mappings_.find({place.site, candidate});
+        return known == mappings_.end() || (place.kind != Translator::symmetric && known->second.node == node &&
+                                            known->second.port == port);
+    };
+    std::uint64_t draw = place.kind == Translator::symmetric ? mix(mix(node, port), ++dials_) : 0;
+    for (;;) {
+        const auto candidate = draw == 0 ? port : static_cast<std::uint16_t>(1024 + draw % 60'000);
+        if (usable(candidate)) return candidate;
+        draw = mix(mix(node, port), draw + 1) | 1;
+    }
+}
+
+Endpoint Translators::dials(std::uint32_t node, const Endpoint& own, const Endpoint& target, Instant now) {
+    if (!behind(node)) return own;
+    const std::uint32_t to = node_of(target);
+    if (!is_outer(target) && behind(to) && in_one_network(node, to)) return own;
+    const std::uint16_t port = outer_port(node, own.port);
+    Mapping& mapping = mappings_[{places_[node].site, port}];
+    mapping.node = node;
+    mapping.port = own.port;
+    mapping.dialled[target] = now;
+    return outer(places_[node].site, port);
+}
+
+std::optional<std::pair<std::uint32_t, std::uint16_t>> Translators::inward(const Endpoint& source,
+                                                                           const Endpoint& target, Instant now) const {
+    const std::uint32_t site = node_of(target) - first_name;
+    if (is_outer(source) && node_of(source) == node_of(target)) return std::nullopt;
+    const auto mapping = mappings_.find({site, target.port});
+    if (mapping == mappings_.end()) return std::nullopt;
+    const auto& [node, port, dialled] = mapping->second;
+    const bool forwarded = places_[node].kind == Translator::open && port == listen_port;
+    const auto at = dialled.find(source);
+    if (!forwarded && (at == dialled.end() || now - at->second > idle_longest)) return std::nullopt;
+    return std::pair{node, port};
+}
+
+std::uint32_t Translators::any_node_of(const Endpoint& target) const {
+    const std::uint32_t site = node_of(target) - first_name;
+    for (std::uint32_t node = 0; node < places_.size(); ++node) {
+        if (places_[node].kind != Translator::none && places_[node].site == site) return node;
+    }
+    return no_node;
+}
+
+bool Translators::in_one_network(std::uint32_t from, std::uint32_t to) const {
+    return behind(from) && behind(to) ? places_[from].site == places_[to].site : !behind(to);
+}
+
+}  // namespace pccl::sim

@@ -1,0 +1,270 @@
+// Peers behind address translators of real kernels: two private networks, a router in front of each, and a public
+// network with the master. Everything is in network namespaces of this process; they disappear with it.
+#include "cluster.hpp"
+#include "state_directory.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+using namespace integration;
+
+namespace {
+
+constexpr int type_f32 = 10;
+constexpr int op_sum = 0;
+constexpr std::size_t count = 300'000;
+constexpr int admitted_after = 60;  // votes
+
+bool shell(const std::string& command) {
+    Process process({"/bin/sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; " + command});
+    const bool done = process.wait() == 0;
+    if (!done) UNSCOPED_INFO(command << ": " << process.log_text());
+    return done;
+}
+
+// What is in front of a host.
+enum class Router {
+    none,       // it is in the public network
+    cone,       // keeps ports; lets in only what comes from an address and port that was dialled
+    open,       // the same, and forwards the listener's port
+    symmetric,  // another outer port for each connection
+};
+
+// 203.0.113.1: the master. Host i: 192.168.1.2 behind 203.0.113.(11 + i), or 203.0.113.(21 + i) itself.
+class Internet {
+public:
+    Internet() {
+        ::mkdir("/run/netns", 0755);
+        works_ = ::unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+                 ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                 ::mount("none", "/run/netns", "tmpfs", 0, nullptr) == 0 &&
+                 shell("ip link set lo up && ip link add public type bridge && ip link set public up && "
+                       "ip addr add 203.0.113.1/24 dev public && nft list tables");
+        if (!works_) WARN("skipped: network namespaces need root, iproute2 and nftables");
+    }
+    bool works() const { return works_; }
+
+    // The name of the namespace with the host.
+    std::string add(Router kind) {
+        const std::string number = std::to_string(hosts_);
+        const std::string host = "host" + number, router = "router" + number;
+        const std::string outer = "203.0.113." + std::to_string((kind == Router::none ? 21 : 11) + hosts_);
+        ++hosts_;
+        std::string steps = "set -e; ip netns add " + host + "; ip -n " + host + " link set lo up; ";
+        if (kind == Router::none) {
+            steps += wire(host, "wan" + number, outer);
+        } else {
+            steps += "ip netns add " + router + "; ip -n " + router + " link set lo up; " +
+                     wire(router, "wan" + number, outer) + "ip -n " + router + " link add lan type veth peer name eth0 netns " +
+                     host + "; ip -n " + router + " addr add 192.168.1.1/24 dev lan; ip -n " + router +
+                     " link set lan up; ip -n " + host + " addr add 192.168.1.2/24 dev eth0; ip -n " + host +
+                     " link set eth0 up; ip -n " + host + " route add default via 192.168.1.1; ip netns exec " + router +
+                     " sysctl -qw net.ipv4.ip_forward=1; ip netns exec " + router + " nft -f - <<'END'\n" + rules(kind) +
+                     "END\n";
+        }
+        REQUIRE(shell(steps));
+        return host;
+    }
+
+private:
+    static std::string wire(const std::string& name, const std::string& link, const std::string& address) {
+        return "ip link add " + link + " type veth peer name wan netns " + name + "; ip link set " + link +
+               " master public up; ip -n " + name + " addr add " + address + "/24 dev wan; ip -n " + name +
+               " link set wan up; ";
+    }
+    static std::string rules(Router kind) {
+        std::string text = "table ip box {\n"
+                           " chain post { type nat hook postrouting priority 100; oifname wan masquerade ";
+        text += kind == Router::symmetric ? "random,fully-random" : "";
+        text += "; }\n chain in { type filter hook input priority 0; iifname wan ct state established,related accept; "
+                "iifname wan drop; }\n"
+                " chain through { type filter hook forward priority 0; iifname wan ct state established,related accept; "
+                "iifname wan ct status dnat accept; iifname wan drop; }\n";
+        if (kind == Router::open)
+            text += " chain pre { type nat hook prerouting priority -100; iifname wan tcp dport 48149 dnat to 192.168.1.2; "
+                    "}\n";
+        return text + "}\n";
+    }
+
+    bool works_ = false;
+    int hosts_ = 0;
+};
+
+class Peer : public Process {
+public:
+    Peer(const std::string& space, std::uint16_t port, const Environment& environment)
+        : Process({"/bin/sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec " + space + " " PCCL_TEST_PEER},
+                  environment) {
+        send("create " + std::to_string(port) + " 0 203.0.113.1");
+        if (expect_line() != "create 0") throw std::runtime_error("pcclCreateCommunicator failed:\n" + log_text());
+    }
+    std::vector<std::string> ask(const std::string& command) {
+        send(command);
+        return words(expect_line(std::chrono::seconds(120)));
+    }
+};
+
+class Run {
+public:
+    Run(const std::vector<Router>& routers, bool secure) {
+        for (const Router kind : routers) spaces_.push_back(internet.add(kind));
+        std::vector<std::string> command{PCCL_TEST_MASTER, "--listen", "203.0.113.1:0"};
+        Environment environment{{"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}};
+        if (secure) {
+            directory_.emplace();
+            for (const auto& [name, value] : directory_->environment()) environment[name] = value;
+            command.emplace_back("--secure");
+        }
+        master_ = std::make_unique<Process>(command, environment);
+        const std::string line = master_->expect_line();
+        port_ = static_cast<std::uint16_t>(std::stoul(line.substr(line.rfind(':') + 1)));
+        Environment peer{{"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}, {"PCCL_PORT_RANGE", "48149-48200"}};
+        for (const std::string& space : spaces_) {
+            if (secure) {
+                Process invite({PCCL_TEST_MASTER, "invite", "--state-dir", directory_->path()});
+                peer["PCCL_INVITE"] = invite.expect_line();
+            }
+            peers_.push_back(std::make_unique<Peer>(space, port_, peer));
+        }
+    }
+    Peer& operator[](std::size_t index) { return *peers_.at(index); }
+    Process& master() { return *master_; }
+    // What `pccl-master doctor` prints on this host, and its exit code.
+    std::pair<int, std::string> doctor(std::size_t host) {
+        Process process({"/bin/sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec " + spaces_.at(host) +
+                                              " " PCCL_TEST_MASTER " doctor --master 203.0.113.1:" +
+                                              std::to_string(port_)});
+        std::string text;
+        while (const auto line = process.read_line()) text += *line + "\n";
+        return {process.wait(), text};
+    }
+    std::string logs() const {
+        std::string text = "---- master\n" + master_->log_text();
+        for (const auto& peer : peers_) text += "---- peer\n" + peer->log_text();
+        return text;
+    }
+
+    // All connect. The members vote until the world has the size of the run; false: it never had.
+    bool assemble() {
+        REQUIRE(peers_[0]->ask("connect") == std::vector<std::string>{"connect", "0"});
+        for (std::size_t i = 1; i < peers_.size(); ++i) {
+            peers_[i]->send("connect");
+            std::optional<std::string> answer;
+            for (int votes = 0; votes < admitted_after && !answer; ++votes) {
+                for (std::size_t k = 0; k < i; ++k) peers_[k]->send("update");
+                for (std::size_t k = 0; k < i; ++k) peers_[k]->expect_line();
+                answer = peers_[i]->poll_line(std::chrono::milliseconds(500));
+            }
+            if (!answer || *answer != "connect 0") return false;
+        }
+        return true;
+    }
+    // All reduce; each result must be the sum, so all hold the same bytes.
+    bool reduce(std::uint64_t tag) {
+        std::vector<std::uint64_t> seeds;
+        for (std::size_t i = 0; i < peers_.size(); ++i) seeds.push_back(3 + i);
+        for (std::size_t i = 0; i < peers_.size(); ++i)
+            peers_[i]->send("reduce " + reduce_arguments(type_f32, op_sum, count, tag, "out", seeds, i));
+        bool good = true;
+        std::string hash;
+        for (const auto& peer : peers_) {
+            const std::vector<std::string> answer = words(peer->expect_line());
+            // reduce RESULT WORLD TX RX MATCHES INTACT HASH
+            const bool is_first = hash.empty();
+            if (is_first && answer.size() == 8) hash = answer[7];
+            good = good && answer.size() == 8 && answer[1] == "0" && answer[5] == "1" && answer[7] == hash &&
+                   answer[2] == std::to_string(peers_.size());
+        }
+        return good;
+    }
+
+    Internet internet;
+
+private:
+    std::vector<std::string> spaces_;
+    std::optional<StateDirectory> directory_;
+    std::unique_ptr<Process> master_;
+    std::uint16_t port_ = 0;
+    std::vector<std::unique_ptr<Peer>> peers_;
+};
+
+bool possible() {
+    Internet internet;
+    return internet.works();
+}
+
+void reduces(const std::vector<Router>& routers, bool secure = false) {
+    if (!possible()) return;
+    Run run(routers, secure);
+    const bool together = run.assemble();
+    INFO(run.logs());
+    REQUIRE(together);
+    CHECK(run.reduce(1));
+    CHECK(run.reduce(2));
+}
+
+}  // namespace
+
+TEST_CASE("one peer behind a translator, one in the public network") { reduces({Router::none, Router::cone}); }
+
+TEST_CASE("the founder of the run is behind a translator") { reduces({Router::symmetric, Router::none}); }
+
+TEST_CASE("both behind translators that keep ports") { reduces({Router::cone, Router::cone}); }
+
+TEST_CASE("both behind translators that keep ports, in a secure run") { reduces({Router::cone, Router::cone}, true); }
+
+TEST_CASE("one behind a translator that forwards its port, one behind a strict one") {
+    reduces({Router::open, Router::symmetric});
+}
+
+TEST_CASE("three of them") { reduces({Router::none, Router::cone, Router::cone}); }
+
+TEST_CASE("the doctor tells what is between a host and a master") {
+    if (!possible()) return;
+    Run run({Router::none, Router::cone, Router::symmetric}, false);
+    const auto says = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+    {
+        const auto [code, text] = run.doctor(0);
+        INFO(text);
+        CHECK(code == 0);
+        CHECK(says(text, "the master sees this host at its own address, 203.0.113.21"));
+        CHECK(says(text, "reach this host: the master has dialled port"));
+    }
+    {
+        const auto [code, text] = run.doctor(1);
+        INFO(text);
+        CHECK(code == 0);
+        CHECK(says(text, "192.168.1.2 here, 203.0.113.12 for others"));
+        CHECK(says(text, "It keeps ports"));
+        CHECK(says(text, "do not reach this host"));
+        CHECK(says(text, "This peer will dial them instead"));
+    }
+    {
+        const auto [code, text] = run.doctor(2);
+        INFO(text);
+        CHECK(code == 0);
+        CHECK(says(text, "It makes port"));
+        CHECK(says(text, "It can only be with peers that others reach"));
+    }
+}
+
+TEST_CASE("both behind strict translators: the newcomer gets an error that says what was tried") {
+    if (!possible()) return;
+    Run run({Router::symmetric, Router::symmetric}, false);
+    REQUIRE(run[0].ask("connect") == std::vector<std::string>{"connect", "0"});
+    const std::vector<std::string> answer = run[1].ask("connect");
+    INFO(run.logs());
+    CHECK(answer == std::vector<std::string>{"connect", "7"});
+    CHECK(run[1].says("a translator makes 203.0.113.12"));
+    CHECK(run[1].says("tried, in both directions"));
+    CHECK(run.master().says("refused 203.0.113.12"));
+}
