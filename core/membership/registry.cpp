@@ -532,16 +532,6 @@ std::uint16_t Registry::dial_port_of(const Uuid& source) const {
     return !at->translated || at->keeps_ports ? dial_port(at->local.port) : at->local.port;
 }
 
-void Registry::turn_away(const Uuid& newcomer, const Cause& cause) {
-    const Joiners::Joiner* joiner = joiners_.find(newcomer);
-    if (joiner == nullptr) return;
-    const LinkId link = joiner->link;
-    joiners_.erase(newcomer);
-    rings_.forget(newcomer);
-    agenda_.topology = true;
-    links_.refuse(link, proto::REFUSED_OTHER, cause);
-}
-
 const Secret* Registry::link_key_of(const Uuid& uuid) const {
     if (const auto session = sessions_.find(uuid); session != sessions_.end()) return &session->second.link_key;
     const Joiners::Joiner* joiner = joiners_.find(uuid);
