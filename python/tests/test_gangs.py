@@ -144,7 +144,7 @@ def test_the_master_restarts_while_half_a_gang_waits(start: Start, port: int, tm
         run = Run(start, f"127.0.0.1:{port}")
         a = run.gang("A", attempts=10)
         hear_until(a, 1)
-        c0 = run.come("C", 2, 0)
+        c0 = run.come("C", 2, 0, attempts=10)
         node.kill()
         node.wait()
         node = master()
