@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="inner steps of the run; more of them, better texts")
     parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
     parser.add_argument("--delay", type=int, help="inner steps until an average is applied, in modes that do not wait")
-    parser.add_argument("--outer-lr", type=float, help="of the outer optimizer; sparse: half the number of peers is good")
+    parser.add_argument("--outer-lr", type=float, help="learning rate of the outer optimizer, in place of the mode's")
     parser.add_argument("--peers", type=int, default=1, help="how many begin together")
     parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")
     for name, size in (("width", 128), ("layers", 4), ("batch", 16)):

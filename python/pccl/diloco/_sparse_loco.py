@@ -60,7 +60,7 @@ class SparseLoCo(DiLoCo):
         :param comm: as for :class:`DiLoCo`.
         :param H: inner steps per round; the paper uses 15 and 30.
         :param top_k: how many elements are sent, and what becomes of the others.
-        :param outer: ``lr`` (1.0, as in the paper; about half the number of peers may be better, see docs/diloco.md),
+        :param outer: ``lr`` (1.0, as in the paper; docs/diloco.md shows what other rates did),
             ``momentum`` (0), ``nesterov``.
         :param fragments: as for :class:`DiLoCo`.
         :param overlap: as for :class:`DiLoCo`.
