@@ -287,7 +287,8 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
             parse_masters(reader, pair, plan);
         } else if (pair.name == "nat") {
             const auto* const found = std::find(std::begin(translator_names), std::end(translator_names), pair.value);
-            if (found == std::end(translator_names)) return reader.fail("open, cone or symmetric", pair.value, pair.value_at);
+            if (found == std::end(translator_names))
+                return reader.fail("open, cone or symmetric", pair.value, pair.value_at);
             plan.translator = static_cast<sim::Translator>(found - std::begin(translator_names));
         } else if (pair.name == "site") {
             if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
@@ -306,8 +307,8 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "region") {
             region = read_region(reader, pair);
         } else {
-            reader.fail("start=, group=, stripes=, turns=, region=, masters=, nat=, site=, advertises, two-interfaces or "
-                        "rejoins",
+            reader.fail("start=, group=, stripes=, turns=, region=, masters=, nat=, site=, advertises, two-interfaces "
+                        "or rejoins",
                         word);
         }
     }
@@ -511,7 +512,8 @@ std::string to_text(const Scenario& s) {
         text += formatted(
             "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
             p.turns, n.regions.empty() ? std::string() : formatted(" region={}", n.regions[i + 1]), masters_text(p),
-            translator_text(p), p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
+            translator_text(p), p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "",
+            p.rejoins ? " rejoins" : "");
     }
     for (const Fault& f : s.faults) {
         text += formatted("fault {} at={} for={} a={} b={} value={}", to_text(f.kind), duration_text(f.at),

@@ -41,8 +41,8 @@ void Joiners::comes_last(const Uuid& uuid, Joiner& joiner) {
     proto::MasterMessage message;
     message.mutable_notice()->set_warn(true);
     message.mutable_notice()->set_text(
-        formatted("cannot be admitted yet: the members and this peer ({}{}) cannot connect to each other; open the port or "
-                  "set an address that the others can reach",
+        formatted("cannot be admitted yet: the members and this peer ({}{}) cannot connect to each other; open the "
+                  "port or set an address that the others can reach",
                   to_text(joiner.endpoint),
                   joiner.location.translated ? ", translated from " + to_text(joiner.location.local) : std::string()));
     roster_.say(uuid, std::move(message));
