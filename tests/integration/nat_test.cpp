@@ -65,7 +65,8 @@ public:
         } else {
             steps += "ip netns add " + router + "; ip -n " + router + " link set lo up; " +
                      wire(router, "wan" + number, outer) + "ip -n " + router +
-                     " link add lan type veth peer name eth0 netns " + host + "; ip -n " + router + " addr add 192.168.1.1/24 dev lan; ip -n " + router +
+                     " link add lan type veth peer name eth0 netns " + host + "; ip -n " + router + " addr add 192.168.1.1/24 dev lan; " +
+                     "ip -n " + router +
                      " link set lan up; ip -n " + host + " addr add 192.168.1.2/24 dev eth0; ip -n " + host +
                      " link set eth0 up; ip -n " + host + " route add default via 192.168.1.1; ip netns exec " +
                      router + " sysctl -qw net.ipv4.ip_forward=1; ip netns exec " + router +
