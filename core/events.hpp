@@ -258,7 +258,7 @@ using Event = std::variant<LinkOpened, LinkRefused, LinkAccepted, LinkClosed, Co
 
 // `peer`: who must be at the other end; nil: the master. A driver that authenticates other ends answers LinkRefused if
 // somebody else is there. `source_port`: the local port of the connection, if the driver can have it; 0: any. It may be
-// the port of the listener. `yields`: both ends may dial each other and meet. If the carrier needs one end that accepts,
+// the port of the listener. `yields`: both ends may dial each other and meet. If the carrier needs an end that accepts,
 // it is this one.
 struct OpenLink {
     LinkId link = 0;

@@ -187,8 +187,8 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     for (PeerPlan& plan : s.peers) (interfaces ? plan.two_interfaces : plan.advertises) = gateways.chance(700'000);
 }
 
-// Peers behind address translators, so that every two of them can connect somehow: any kind but the strictest, or at most
-// one network behind the strictest one and all others reachable.
+// Peers behind address translators, so that every two of them can connect somehow: any kind but the strictest, or
+// at most one network behind the strictest one and all others reachable.
 void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
     Draw draw(mix(s.seed, 290));
     const bool alone = options.classes == class_nat;
@@ -199,7 +199,8 @@ void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_
     const std::uint32_t strict_site = draw.number(1, 3);
     for (PeerPlan& plan : s.peers) {
         const bool one_network = draw.chance(200'000);
-        const std::uint32_t site = one_network ? draw.number(1, 3) : 10 + static_cast<std::uint32_t>(&plan - s.peers.data());
+        const auto own = 10 + static_cast<std::uint32_t>(&plan - s.peers.data());
+        const std::uint32_t site = one_network ? draw.number(1, 3) : own;
         if (plan.advertises || plan.two_interfaces || draw.chance(300'000)) continue;
         plan.site = site;
         plan.translator = draw.chance(500'000) || strict ? sim::Translator::open : sim::Translator::cone;

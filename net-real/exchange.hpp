@@ -1,4 +1,4 @@
-// One request and one answer over one connection, for threads that may block: an enrolment, the examination of a network.
+// One request and one answer over one connection, for threads that may block: enrolments, examinations of a network.
 //
 // Not thread-safe. Each wait ends when the time of the whole exchange is over, or when `stop` says so, which is asked
 // every 50 ms.

@@ -27,13 +27,13 @@ struct ListenRequest {
     std::uint16_t port_first = 0;           // 0: any free port
     std::uint16_t port_last = 0;
     const char* remedy = "";  // for the message: what to do if no port of the range is free
-    bool is_dialled_from = false;  // connections may be dialled from its port; no other process can listen there even so
+    bool is_dialled_from = false;  // connections may be dialled from its port; no other process can listen there
 };
 
 // -1 and `error` when no port of the range could be bound.
 int listen_on(const ListenRequest& request, std::uint16_t& port, std::string& error);
-// A descriptor whose connection is in progress or already established, or -1 and `error`. `source_port`: the local port,
-// if it is free for this target, even if this process listens on it (see share_port); 0: any.
+// A descriptor whose connection is in progress or already established, or -1 and `error`. `source_port`: the local
+// port, if it is free for this target, even if this process listens on it (see share_port); 0: any.
 int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& source, std::string& error,
          std::uint16_t source_port = 0);
 // This end's address; port 0: not known.

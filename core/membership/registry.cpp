@@ -508,7 +508,7 @@ const Location* Registry::location_of(const Uuid& uuid) const {
     return joiner == nullptr ? nullptr : &joiner->location;
 }
 
-// Both are behind the same translator, so they reach each other without it. Many translators lead no connection back in.
+// Both are behind the same translator, so they reach each other without it. Many lead no connection back in.
 bool Registry::in_one_network(const Uuid& a, const Uuid& b) const {
     const Location* const at_a = location_of(a);
     const Location* const at_b = location_of(b);

@@ -24,7 +24,8 @@ struct Location {
     bool keeps_ports = false;  // and the translator kept the port; true too if the master could not see it
 };
 
-// The local port from which a peer dials stripe 0 to a target that must expect it; stripe k is dialled from this one + k.
+// The local port from which a peer dials stripe 0 to a target that must expect it. Stripe k is dialled from this one
+// plus k.
 // Peers of one host listen on different ports, and their ranges differ then.
 inline std::uint16_t dial_port(std::uint16_t listen_port) {
     constexpr std::uint32_t first = 16'384, ports = 16'384, per_peer = 16;  // below those that systems give out

@@ -5,9 +5,9 @@
 // offers it the connection (LinkHello.offer). The source answers with its own hello, as if it had dialled: from then on
 // the connection is like any other one of this edge.
 //
-// If both ends are behind translators, each has to dial before the other one gets through. The source dials stripe k from
-// a port that the target knows, and the target dials that port from the one on which it listens. So the translators let
-// pass what comes back. Usually the source then reaches the listener of the target.
+// If both ends are behind translators, each has to dial before the other one gets through. The source dials stripe k
+// from a port that the target knows, and the target dials that port from the one on which it listens. So the translators
+// let pass what comes back. Usually the source then reaches the listener of the target.
 //
 // Invariants: while the caller has a stripe, nothing is dialled for it. A dial is repeated at most as often as its
 // back-off allows. Both proofs of LinkPass hold for an offer too: the offer shows the pass of a dialler, and the answer

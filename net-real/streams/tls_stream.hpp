@@ -5,8 +5,8 @@
 // (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into, the caller's
 // memory by way of one record; small ones are copied together first.
 //
-// If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that yields
-// then begins anew as a server, and the other end skips that message.
+// If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that
+// yields then begins anew as a server, and the other end skips that message.
 //
 // An accepted stream looks at the first byte before it begins. If it is not one of TLS, the stream fails, and
 // is_plaintext() tells so. go_plain() then makes it an ordinary stream, for an answer that such a caller understands.

@@ -64,12 +64,13 @@ public:
             steps += wire(host, "wan" + number, outer);
         } else {
             steps += "ip netns add " + router + "; ip -n " + router + " link set lo up; " +
-                     wire(router, "wan" + number, outer) + "ip -n " + router + " link add lan type veth peer name eth0 netns " +
-                     host + "; ip -n " + router + " addr add 192.168.1.1/24 dev lan; ip -n " + router +
+                     wire(router, "wan" + number, outer) + "ip -n " + router +
+                     " link add lan type veth peer name eth0 netns " + host + "; ip -n " + router + " addr add 192.168.1.1/24 dev lan; " +
+                     "ip -n " + router +
                      " link set lan up; ip -n " + host + " addr add 192.168.1.2/24 dev eth0; ip -n " + host +
-                     " link set eth0 up; ip -n " + host + " route add default via 192.168.1.1; ip netns exec " + router +
-                     " sysctl -qw net.ipv4.ip_forward=1; ip netns exec " + router + " nft -f - <<'END'\n" + rules(kind) +
-                     "END\n";
+                     " link set eth0 up; ip -n " + host + " route add default via 192.168.1.1; ip netns exec " +
+                     router + " sysctl -qw net.ipv4.ip_forward=1; ip netns exec " + router +
+                     " nft -f - <<'END'\n" + rules(kind) + "END\n";
         }
         REQUIRE(shell(steps));
         return host;
@@ -87,11 +88,11 @@ private:
         text += kind == Router::symmetric ? "random,fully-random" : "";
         text += "; }\n chain in { type filter hook input priority 0; iifname wan ct state established,related accept; "
                 "iifname wan drop; }\n"
-                " chain through { type filter hook forward priority 0; iifname wan ct state established,related accept; "
-                "iifname wan ct status dnat accept; iifname wan drop; }\n";
+                " chain through { type filter hook forward priority 0; iifname wan ct state established,related "
+                "accept; iifname wan ct status dnat accept; iifname wan drop; }\n";
         if (kind == Router::open)
-            text += " chain pre { type nat hook prerouting priority -100; iifname wan tcp dport 48149 dnat to 192.168.1.2; "
-                    "}\n";
+            text += " chain pre { type nat hook prerouting priority -100; iifname wan tcp dport 48149 dnat to "
+                    "192.168.1.2; }\n";
         return text + "}\n";
     }
 
@@ -127,7 +128,8 @@ public:
         master_ = std::make_unique<Process>(command, environment);
         const std::string line = master_->expect_line();
         port_ = static_cast<std::uint16_t>(std::stoul(line.substr(line.rfind(':') + 1)));
-        Environment peer{{"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}, {"PCCL_PORT_RANGE", "48149-48200"}};
+        Environment peer{
+            {"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}, {"PCCL_PORT_RANGE", "48149-48200"}};
         for (const std::string& space : spaces_) {
             if (secure) {
                 Process invite({PCCL_TEST_MASTER, "invite", "--state-dir", directory_->path()});

@@ -196,7 +196,8 @@ private:
         std::ifstream buffers("/proc/sys/net/ipv4/tcp_wmem");
         long least = 0, initial = 0, most = 0;
         if (round_trip_ >= long_path && buffers >> least >> initial >> most && most < (4 << 20))
-            report_.add(Mark::note, "buffers", formatted("a connection may hold {} bytes, little for a path this long", most),
+            report_.add(Mark::note, "buffers",
+                        formatted("a connection may hold {} bytes, little for a path this long", most),
                         "as root: sysctl -w net.ipv4.tcp_wmem='4096 16384 16777216', and the same for tcp_rmem");
     }
 
@@ -277,7 +278,8 @@ private:
 
     void tell_address(const Endpoint& local, const Endpoint& seen, bool translated, bool keeps_ports) {
         if (!translated) {
-            report_.add(Mark::good, "address", formatted("the master sees this host at its own address, {}", host_of(local)));
+            report_.add(Mark::good, "address",
+                        formatted("the master sees this host at its own address, {}", host_of(local)));
             return;
         }
         const std::string text = formatted("{} here, {} for others: a translator (NAT) is in between", host_of(local),
@@ -288,7 +290,8 @@ private:
             report_.add(Mark::good, "address", text + ". It keeps ports, so two peers behind such ones can connect");
         } else {
             report_.add(Mark::note, "address",
-                        formatted("{}. It makes port {} of {}: peers here can only connect with those that others reach",
+                        formatted("{}. It makes port {} of {}: peers here can only connect with those that "
+                                  "others reach",
                                   text, seen.port, local.port),
                         "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS");
         }
@@ -315,7 +318,7 @@ private:
         }
         const std::string text =
             formatted("do not reach this host: the master dialled {}:{}, and nothing came", host_of(seen), port_);
-        const char* const remedy = "open this port, or forward it; PCCL_PORT_RANGE and PCCL_ADVERTISE_ADDRESS choose it";
+        const char* const remedy = "open this port, or forward it (PCCL_PORT_RANGE, PCCL_ADVERTISE_ADDRESS)";
         if (!translated || keeps_ports)
             report_.add(Mark::note, "others", text + ". This peer will dial them instead", remedy);
         else

@@ -14,8 +14,8 @@ struct DoctorOptions {
     bool enrol = false;      // get a certificate, which uses the invitation once
 };
 
-// Prints one line for each finding as soon as it is known, and below it what to do. Returns the exit code: 0: a peer can
-// join from here; 1: it cannot; 2: wrong usage.
+// Prints one line for each finding as soon as it is known, and below it what to do. Returns the exit code: 0: a peer
+// can join from here; 1: it cannot; 2: wrong usage.
 int doctor(const DoctorOptions& options);
 
 }  // namespace pccl_master

@@ -374,9 +374,10 @@ void describe(CLI::App& app, Options& options) {
     static pccl_master::DoctorOptions examined;
     CLI::App* doctor = app.add_subcommand(
         "doctor", "Examine what is between this host and a master: name, address, firewalls, translators, TLS");
-    doctor->add_option("--master", examined.master, "the master; not needed with an invitation")->type_name("HOST:PORT");
+    doctor->add_option("--master", examined.master, "the master; not needed with an invitation")
+        ->type_name("HOST:PORT");
     doctor->add_option("--invite", examined.invitation, "an invitation (same as PCCL_INVITE); it is not used up");
-    doctor->add_flag("--enrol", examined.enrol, "get a certificate, for the questions that a secure master answers only to "
+    doctor->add_flag("--enrol", examined.enrol, "get a certificate, for what a secure master tells only "
                                                 "members; this uses the invitation once");
     doctor->callback([&options] { options.doctor = examined; });
     app.footer(
