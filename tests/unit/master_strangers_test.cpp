@@ -79,11 +79,21 @@ TEST_CASE("a stranger that has seen more decisions than there are ends nothing")
     CHECK(stranger.welcome.run_id() == name_of_run);
 }
 
-TEST_CASE("a member that has seen more decisions than there are ends the run") {
+TEST_CASE("a member that has seen more decisions than there are is removed, and the run goes on") {
     Pair run;
     run.world.reset(run.a);
     run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_seen(1000); });
     CHECK(run.a.refused);
+    CHECK_FALSE(run.b.refused);
+    CHECK(run.members() == 1);
+}
+
+TEST_CASE("a member that has seen more decisions than the journal of a restarted master ends the run") {
+    Pair run;
+    run.world.restart();
+    run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_seen(1000); });
+    CHECK(run.a.refused);
+    run.world.say_hello(run.b);
     CHECK(run.b.refused);
 }
 
