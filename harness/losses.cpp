@@ -26,8 +26,9 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 }
 
 // Whether another member of its gang left, died, or was lost for a reason of its own, before this one was lost. A mate
-// that the master counted while it asked to be a member may never have learned of its admission.
-bool gang_went(const Ledger& ledger, const Excuses& excuses, std::uint32_t life) {
+// that the master counted while it asked to be a member may never have learned of its admission. One that was frozen may
+// have ended without learning that it had been removed.
+bool gang_went(const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
     const Life& own = ledger.lives[life];
     if (own.gang.none()) return false;
     return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
@@ -37,7 +38,7 @@ bool gang_went(const Ledger& ledger, const Excuses& excuses, std::uint32_t life)
                                          [](const Cause& cause) { return cause.has(CauseKind::gang_lost); });
         const Instant gone = std::min(other.gone_at, other.leaves_at);
         return (gone <= own.lost_at && !by_gang) || other.connected_at == never || other.connected_at > own.lost_at ||
-               (other.lost && !by_gang);
+               (other.lost && !by_gang) || excuses.loss(other.node, own.connected_at, own.lost_at, false);
     });
 }
 

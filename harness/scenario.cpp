@@ -318,8 +318,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_addresses(s, on);
     draw_slow_world(s, options, on);
     draw_even_world(s, options, on);
-    draw_gangs(s, options, on);
     draw_stages(s, on);
+    draw_gangs(s, options, on);
     draw_translators(s, options, on);
     draw_liars(s, options, on);
     fit_collectives(s);

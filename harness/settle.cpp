@@ -301,8 +301,10 @@ Duration patience_of(const Scenario& s) {
     // arrives.
     const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
     if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
-    // A synchronization waits for the end vote of a liar for twenty peer time-outs.
-    patience += 25 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+    // A synchronization waits for the end vote of a liar for twenty peer time-outs. A call for many tags gives a tag up
+    // when it has failed sixteen times, and each time some peer time-outs pass.
+    const Duration many = s.workload.many_window == 0 ? 0 : 70 * static_cast<Duration>(s.workload.tags);
+    patience += (25 + many) * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
                     return f.kind == FaultKind::liar;
                 });
     patience += s.world.staging_max;

@@ -64,7 +64,8 @@ void WaitingGangs::leave(const Uuid& newcomer, const Gang& gang) {
 
 std::vector<std::string> WaitingGangs::give_free_places() {
     std::vector<std::string> complete;
-    for (auto& [name, places] : gangs_) {
+    for (auto& entry : gangs_) {
+        Places& places = entry.second;
         if (places.claims.empty()) continue;
         const bool before = places.all_taken();
         std::erase_if(places.claims, [&](const auto& claim) {
@@ -72,7 +73,7 @@ std::vector<std::string> WaitingGangs::give_free_places() {
             if (got) PROBE(gang_place_inherited);
             return got;
         });
-        if (!before && places.all_taken()) complete.push_back(name);
+        if (!before && places.all_taken()) complete.push_back(entry.first);
     }
     return complete;
 }
