@@ -164,9 +164,10 @@ private:
 
     Uuid peer_of(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer; }
 
-    // A vote that carries its input counts until the master knows that the caller has gone.
+    // A vote counts until the master knows that the caller has gone. The others need no data of it in a barrier, or if the
+    // vote carries its input.
     Instant counts_until(const LaunchFact& fact) const {
-        const bool open = scenario_.limits.vote_input_bytes_max != 0 && !succeeded(fact) && fact.end != open_end &&
+        const bool open = !succeeded(fact) && fact.end != open_end &&
                           ledger_.departed(fact.life, fact.completion, fact.end);
         return open ? open_end : fact.end;
     }

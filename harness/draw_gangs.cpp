@@ -3,6 +3,7 @@
 #include "harness/draw_faults.hpp"
 #include "harness/draw_units.hpp"
 #include "harness/fault_refs.hpp"
+#include "harness/settle.hpp"
 
 #include <algorithm>
 
@@ -106,7 +107,10 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     if (draw.chance(200'000)) restart_gang(s, draw);
     sort_by_time(s.faults);
     Limits& l = s.limits;
-    l.peers_max = std::max(l.peers_max, static_cast<std::uint32_t>(s.peers.size()));
+    const auto peers = static_cast<std::uint32_t>(s.peers.size());
+    l.peers_max = std::max(l.peers_max, peers);
+    l.removed_kept = std::max(l.removed_kept, peers);  // one that comes back learns why it was removed
+    s.chaos_end = std::max(s.chaos_end, busy_time(s));
     if (!(on & class_limits)) return;
     if (draw.chance(100'000)) l.gang_waiting_max = draw.number(1, 4);
     if (draw.chance(100'000)) l.gang_size_max = draw.number(1, 4);

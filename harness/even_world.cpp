@@ -73,6 +73,7 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.seed = seed;
     s.even = true;
     s.faults.clear();
+    for (PeerPlan& plan : s.peers) plan.gang = {};  // patience with a gang is a time-out
     sim::NetworkParameters& n = s.world.network;
     // Constant, but half of them not the same for all pairs: what a neighbour sends may come before what the master does.
     n.latency_low = draw.chance(500'000) ? std::min(n.latency_low, n.latency_high / 8 + 1) : n.latency_high;

@@ -350,6 +350,12 @@ void fit_collectives(Scenario& s) {
 void settle(Scenario& s) {
     s.world.network.latency_high = std::max(s.world.network.latency_high, s.world.network.latency_low);
     s.world.network.rate_high = std::max(s.world.network.rate_high, s.world.network.rate_low);
+    if (!s.world.symbolic) {
+        Workload& w = s.workload;
+        w.elements_max = std::min(w.elements_max, 1u << 20);
+        w.elements_min = std::min(w.elements_min, w.elements_max);
+        w.elements_times = 1;
+    }
     raise_slices(s);
     fit_limits(s);
     fit_workload(s);

@@ -20,8 +20,9 @@ Instant Unfinished::worked(const Uuid& member) const {
 }
 
 std::vector<std::pair<GroupId, Uuid>> Unfinished::syncs_given_up() const {
-    const Duration patience = 2 * turn_.timeouts.starved_for_good();
     std::vector<std::pair<GroupId, Uuid>> given_up;
+    if (turn_.timeouts.vote == 0) return given_up;
+    const Duration patience = std::max(2 * turn_.timeouts.starved_for_good(), turn_.timeouts.vote);
     for (const auto& [id, group] : state_.groups) {
         if (!group.sync) continue;
         const Ballot* ballot = ballots_.find({proto::VOTE_SYNC_END, id, group.sync->id});

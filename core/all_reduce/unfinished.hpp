@@ -5,8 +5,9 @@
 // of it: all of them have their results. The master cannot see what moves between members. Its predecessor in the ring can:
 // if the member has acknowledged everything that it needs, the predecessor votes against the operation when it is asked.
 //
-// Nobody knows that of a synchronization, whose chunks may come from anywhere. A member that receives computes a hash for
-// each chunk, and says so. Without a compute for far longer than anything takes, the synchronization fails for all.
+// Nobody knows that of a synchronization, whose chunks may come from anywhere, on slow paths. A member that receives
+// computes a hash for each chunk, and says so. Without a compute for far longer than a path takes, the synchronization
+// fails for all, but only if the program has set a limit on votes.
 //
 // It owns only clocks. An operation that is asked about too early goes on.
 #pragma once

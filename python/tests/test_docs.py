@@ -100,7 +100,7 @@ def test_python(block: Block, start: Start, master: str, tmp_path: Path) -> None
     assert mark is not None, f"{block.name}: say in a line before it how it is run: <!-- test: ... -->"
     preamble = PREAMBLES.get("member" if "member" in mark else mark.get("preamble", ""), "")
     source = "\n" * (block.line - 1) + block.text
-    if re.search(r"\btorch\b|pccl\.diloco", preamble + source):
+    if "shards" in mark or re.search(r"\btorch\b|pccl\.diloco", preamble + source):
         pytest.importorskip("torch")
     # Lines of the block keep their numbers, because the preamble becomes part of the first line.
     source = f"exec({preamble.replace(ADDRESS, master)!r})" + source.replace(ADDRESS, master)

@@ -45,7 +45,8 @@ void require_feasible(const Scenario& s) {
 }  // namespace
 
 TEST_CASE("what the generator draws is settled") {
-    // Some of its scenarios break such a rule on purpose: those about the limit on votes, or about windows.
+    // Some of its scenarios break such a rule on purpose: those about the limit on votes, beside a member that lies too,
+    // or about windows.
     std::size_t unchanged = 0;
     for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
         const Scenario scenario = generate(seed);
@@ -59,7 +60,7 @@ TEST_CASE("what the generator draws is settled") {
         settle(settled);
         REQUIRE(to_text(settled) == text);
     }
-    CHECK(unchanged > 2'700);
+    CHECK(unchanged > 2'600);
 }
 
 TEST_CASE("a changed scenario is sound, settled, and survives its text") {
