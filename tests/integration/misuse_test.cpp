@@ -191,7 +191,7 @@ TEST_CASE("values that are not in the enums, and what this version does not have
     Fixture run;
     int value = 0;
     float* const a = run.a.data();
-    for (const int unknown : {0, 5, -1}) {
+    for (const int unknown : {0, 6, -1}) {
         refused("pcclGetAttribute", pcclInvalidArgument,
                 [&] { return pcclGetAttribute(run.connected, number<pcclAttribute_t>(unknown), &value); });
     }
