@@ -40,14 +40,14 @@ void copy_past_caches(void* target, const void* source, std::size_t bytes) {
     const std::size_t unaligned = reinterpret_cast<std::uintptr_t>(to) % line_bytes;
     std::size_t at = std::min(bytes, (line_bytes - unaligned) % line_bytes);
     std::memcpy(to, from, at);
-    for (; bytes - at >= 2 * page_bytes; at += 2 * page_bytes) stream_two_pages(to + at, from + at);
+    for (; bytes - at > 2 * page_bytes; at += 2 * page_bytes) stream_two_pages(to + at, from + at);
     _mm_sfence();
-    std::memcpy(to + at, from + at, bytes - at);
+    std::memmove(to + at, from + at, bytes - at);
 }
 
 #else
 
-void copy_past_caches(void* target, const void* source, std::size_t bytes) { std::memcpy(target, source, bytes); }
+void copy_past_caches(void* target, const void* source, std::size_t bytes) { std::memmove(target, source, bytes); }
 
 #endif
 

@@ -408,7 +408,8 @@ bool on_worker() {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) void* memmove(void* target, const void* source, std::size_t length) {
-    if (length >= large_copy && copies_are_slow && on_worker()) {
+    // Each large copy ends with up to two pages that are copied by this function.
+    if (length >= 4096 && copies_are_slow && on_worker()) {
         // The first one of each worker takes longer than a caller waits for an end without an answer.
         timespec memory{slow_copies++ < 4 ? 2 : 0, 500'000'000};
         nanosleep(&memory, nullptr);
