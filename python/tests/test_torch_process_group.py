@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -129,7 +130,8 @@ def test_parts_that_are_exchanged_must_fit(run_ranks: Run) -> None:
     for texts in run_ranks(2, splits_that_do_not_fit):
         assert "the output has 5 rows for 2 ranks" in texts[0]
         assert "the input_split_sizes are [1, 2] for 2 ranks and 6 rows" in texts[1]
-        assert "sent 12 bytes where 8 have room" in texts[2]
+        # Of two ranks that do not fit, the one that joined first is named.
+        assert re.search("sent 12 bytes where (8|16) have room", texts[2])
 
 
 def piece_that_does_not_fit(rank: int) -> str:
