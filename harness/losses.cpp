@@ -27,10 +27,11 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 
 // Whether another member of its gang left, died, or was lost for a reason of its own, before this one was lost. A mate
 // that the master counted while it asked to be a member may never have learned of its admission. One that was frozen may
-// have ended without learning that it had been removed.
-bool gang_went(const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
+// have ended without learning that it had been removed, and so may one whose program made no call for too long.
+bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
     const Life& own = ledger.lives[life];
     if (own.gang.none()) return false;
+    const Duration vote = scenario.timeouts.vote;
     return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
         if (&other == &own || other.gang.name != own.gang.name || other.gang.place == own.gang.place) return false;
         if (other.asked_at > own.connected_at || excuses.counted_until(other.gone_at) < own.asked_at) return false;
@@ -38,7 +39,8 @@ bool gang_went(const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
                                          [](const Cause& cause) { return cause.has(CauseKind::gang_lost); });
         const Instant gone = std::min(other.gone_at, other.leaves_at);
         return (gone <= own.lost_at && !by_gang) || other.connected_at == never || other.connected_at > own.lost_at ||
-               (other.lost && !by_gang) || excuses.loss(other.node, own.connected_at, own.lost_at, false);
+               (other.lost && !by_gang) || (vote != 0 && other.idle_longest + vote / 500 >= vote) ||
+               excuses.loss(other.node, own.connected_at, own.lost_at, false);
     });
 }
 
@@ -64,7 +66,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
         // The causes behind this one are those of the other member.
         if (says(CauseKind::gang_lost)) {
-            if (gang_went(ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
+            if (gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
@@ -157,7 +159,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             const Cause* gone = cause.find(CauseKind::master_gone);
             return gone != nullptr && gone->texts[0].starts_with("connection reset");
         });
-        if (connection_reset && gang_went(ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
+        if (connection_reset && gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
         const bool unconnected = says(CauseKind::edge_down) || connection_reset;
         if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
             return {"membership", formatted("{} was lost, though no fault touched it: {}\n    {}", who, why,
