@@ -88,6 +88,11 @@ class Members:
                 )
             )  # fmt: skip
 
+        for member in self._members:
+            assert member.stdout is not None
+            if member.stdout.readline().split() != ["ready"]:
+                raise SystemExit("secure_bench: a member did not join")
+
     def reduce(self, size: int, iterations: int) -> float:
         """The median time of one reduction in milliseconds."""
         for member in self._members:
