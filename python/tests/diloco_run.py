@@ -23,8 +23,6 @@ import diloco_worker
 from conftest import PATIENCE_S, reserved_port
 from torch_peers import context
 
-from pccl.diloco import TopK
-
 DEADLINE_S = PATIENCE_S  # a test that hangs fails after this time; none takes a tenth of it
 
 
@@ -97,11 +95,10 @@ class Run:
             "PCCL_MASTER_TIMEOUT_MS": str(int(1000 * DEADLINE_S)),
             # Many small slices make a reduction take a while, so that a peer can die in the middle of it.
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
+            # In shared memory all bytes could be there before the peer dies. Sockets can be slowed down.
+            "PCCL_SHARED_MEMORY": "0",
             "PCCL_STATE_DIR": str(folder / "master"),
         }
-        if isinstance(options.get("quantize"), TopK):
-            # Its pieces are small. In shared memory they would be there before the peer dies; sockets can be slowed down.
-            self.environment["PCCL_SHARED_MEMORY"] = "0"
         self._held = contextlib.ExitStack()
         self.address = f"127.0.0.1:{self._held.enter_context(reserved_port())}"
         self._start_master()

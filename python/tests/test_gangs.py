@@ -27,9 +27,11 @@ def train(channel: Channel, master: str, gang: tuple[str, int, int], settings: d
             try:
                 communicator.connect(attempts)
                 while True:
-                    if communicator.world_gangs != told:
-                        told = communicator.world_gangs
-                        assert communicator.global_world_size == told * gang[1]
+                    gangs, size = communicator.world_gangs, communicator.global_world_size
+                    if gangs == communicator.world_gangs:  # else one was removed between the two questions
+                        assert size == gangs * gang[1]
+                    if gangs != told:
+                        told = gangs
                         channel.send(told)
                     array = numpy.full(1000, 1.0)
                     try:
