@@ -125,15 +125,14 @@ void MasterCore::revoked(const Uuid& peer) {
     const Cause cause = make_cause<CauseKind::revoked>();
     if (const Joiners::Joiner* joiner = joiners_.find(peer)) {
         PROBE(newcomer_revoked);
-        const LinkId link = joiner->link;
-        joiners_.erase(peer);
-        links_.refuse(link, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(cause));
+        links_.refuse(joiner->link, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(cause));
     }
+    links_.close_unnamed(peer, "its certificate was revoked");
     if (state_.members.contains(peer)) PROBE(member_revoked);
     registry_.remove(peer, cause);
     proto::MasterMessage message;
     message.set_revoked(to_bytes(peer));
-    links_.say_to_members_at_once(message);
+    links_.tell_all(message);  // newcomers have connections with it too
 }
 
 void MasterCore::frame_refused(const FrameRefused& event) {

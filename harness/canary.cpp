@@ -52,6 +52,9 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a member removed for its vote after a short reset", "membership"},
                           {"a member told of a stop of the master that was none", "membership"},
                           {"a member with a good link that was not told of a stop", "membership"},
+                          {"a call of a revoked member that was carried out", "revocation"},
+                          {"a connection with a revoked member", "revocation"},
+                          {"a member told of a revocation that was none", "membership"},
                           {"a newcomer that waits though members update", "admission"},
                           {"a byte more received by an operation", "numbers"},
                           {"an optimized ring twice as dear", "rings"},
@@ -290,6 +293,18 @@ void tamper(Ledger& ledger, Lie lie) {
         }
         return;
     }
+    if (lie == Lie::revoked_carried_out || lie == Lie::revoked_open) {
+        const Life& life = ledger.lives.back();
+        const Instant at = lie == Lie::revoked_open ? life.gone_at : life.member_until - 1;
+        ledger.revocations.push_back({life.peer, life.node, at, lie == Lie::revoked_open ? " peer1" : ""});
+        return;
+    }
+    if (lie == Lie::told_of_no_revocation) {
+        for (Life& life : ledger.lives) {
+            if (life.lost) life.causes = {make_cause<CauseKind::removed>(make_cause<CauseKind::revoked>())};
+        }
+        return;
+    }
     if (lie == Lie::waits_for_an_idler) {
         Life& idle = ledger.lives.back();
         idle.idle.emplace_back(0, 1'000 * second);
@@ -476,7 +491,7 @@ std::vector<CanaryLine> run_canary() {
             slow.a = 1;
             scenario.faults.push_back(slow);
         }
-        if (options.lie == Lie::not_told_of_a_stop) {
+        if (options.lie == Lie::not_told_of_a_stop || options.lie == Lie::told_of_no_revocation) {
             Fault stop;
             stop.kind = FaultKind::stop_master;
             stop.at = 20 * millisecond;

@@ -53,6 +53,9 @@ enum class Lie : std::uint8_t {
     vote_after_a_reset,           // a member was removed for its vote because one of its links was reset once
     told_of_no_stop,              // a member reports that the master was stopped on purpose, but it was not
     not_told_of_a_stop,           // a member with a good link learned of a stop only from the next run
+    revoked_carried_out,          // a call of a member was carried out after its certificate had been revoked
+    revoked_open,                 // a member kept its connection with a revoked one
+    told_of_no_revocation,        // a member was told that its certificate was revoked, but it was not
     // Numbers and times.
     newcomer_waits,      // a newcomer is never admitted, although members update
     received_of_one,     // one member reports one received byte too many

@@ -19,6 +19,8 @@ void draw_races(Scenario& s, std::uint32_t on, std::uint32_t peers_max);
 void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on);
 // Draws faults that come back at the same stage, in a world without others. Among the last draws, too.
 void draw_stages(Scenario& scenario, std::uint32_t on);
+// Draws certificates that the operator revokes.
+void draw_revocations(Scenario& scenario, std::uint32_t on);
 // Draws members that lie. The last draw: it changes what other draws have chosen.
 void draw_liars(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 

@@ -28,7 +28,7 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
         "silence",      "both-links",   "no-ring",        "master-gone", "narrow-path", "revision",      "late-vote",
-        "copied-token", "lost-journal", "master-stopped", "stranger",    "gang",        "other-loss",
+        "copied-token", "lost-journal", "master-stopped", "stranger",    "gang",        "revoked",     "other-loss",
         "unknown-voter", "departed",    "forgotten",      "early-update", "starved",    "stuck-edge",  "unreachable",
         "liar"};
     static_assert(std::size(names) == excuse_kinds);

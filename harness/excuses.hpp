@@ -29,6 +29,7 @@ enum class Excuse : std::uint8_t {
     master_stopped,  // the master was stopped on purpose, and told the member or could not
     stranger,        // it had to connect with a stranger that had asked to be a member
     gang,            // another member of its gang had left or was lost
+    revoked,         // the operator had revoked its certificate
     other_loss,      // Excuses::touch, for faults without a rule of their own
     // Content won a synchronization that, by what is known, should not win.
     unknown_voter,  // a member took part, or may have, that had given up or died while the master kept its seat

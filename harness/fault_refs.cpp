@@ -30,6 +30,7 @@ bool names_a_node(FaultKind kind) {
     case FaultKind::clock_jump:
     case FaultKind::interface:
     case FaultKind::closed_port:
+    case FaultKind::revoke:
     case FaultKind::liar: return true;
     default: return false;
     }

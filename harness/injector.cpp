@@ -60,6 +60,7 @@ Injector::Injector(sim::World& world, const Scenario& scenario, Processes& proce
       frozen_(nodes() + 1, false), stranger_links_(scenario.faults.size()), liars_(world, scenario.seed) {
     for (const Fault& fault : scenario.faults) {
         if (by_stranger(fault.kind)) world.network().keep_greetings();
+        if (fault.kind == FaultKind::revoke) world.authenticate_all();  // no other run has certificates
     }
 }
 
@@ -245,6 +246,7 @@ bool Injector::find_place(std::uint64_t index) {
     case FaultKind::slow_compute:
     case FaultKind::hang:
     case FaultKind::liar:
+    case FaultKind::revoke:
     case FaultKind::replayed_hello:
     case FaultKind::roam: fault.a = here != 0 ? here : there; return true;
     case FaultKind::swallow:
@@ -403,6 +405,9 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
         schedule_end(fault, index);
         break;
     case FaultKind::clock_jump: clock_jumps(fault); break;
+    case FaultKind::revoke:
+        if (!revoke(fault, index)) return false;
+        break;
     case FaultKind::liar:
         if (liars_.lies(peer_of(fault))) return false;
         liar_begins(fault, index);
@@ -462,6 +467,7 @@ void Injector::go_on(std::uint64_t index_and_step) {
     const std::uint64_t index = index_and_step & 0xffffffffu;
     const std::uint64_t step = index_and_step >> 32;
     const Fault& fault = faults_[index];
+    if (fault.kind == FaultKind::revoke) return revoked_a_while_ago(index);
     if (fault.kind != FaultKind::swizzle) {
         if (chaos_ || fault.forever) stranger_speaks(fault, index);
         return;
@@ -576,6 +582,7 @@ void Injector::note(std::uint64_t index) {
     case FaultKind::crash_peer:
     case FaultKind::slow_compute:
     case FaultKind::closed_port:
+    case FaultKind::revoke:
     case FaultKind::liar:
     case FaultKind::hang: nodes = {peer_of(fault)}; break;
     case FaultKind::swizzle:

@@ -92,6 +92,7 @@ public:
     // What such a node saw says nothing about the promises.
     bool lied(std::uint32_t node) const { return liars_.lied(node); }
     void tell_of_liars(Ledger& ledger) const;
+    void tell_of_revocations(Ledger& ledger) const;
     const std::vector<Ledger::StrangerHello>& stranger_hellos() const { return stranger_hellos_; }
     Instant first_at() const { return first_at_; }  // never: no fault has taken effect
     const std::array<std::uint64_t, fault_kinds>& injected() const { return injected_; }
@@ -108,6 +109,8 @@ private:
     void clock_jumps(const Fault& fault);
     void liar_begins(const Fault& fault, std::uint64_t index);
     void liar_ends(const Fault& fault, std::uint64_t index);
+    bool revoke(const Fault& fault, std::uint64_t index);
+    void revoked_a_while_ago(std::uint64_t index);
     void peer_gone(std::uint64_t index, std::uint32_t node);
     void link_flaps(const Fault& fault, bool begins);
     Instant end_of(const Fault& fault) const { return fault.forever ? core::never : within_chaos(fault.duration); }
@@ -177,6 +180,7 @@ private:
     std::vector<Ledger::StrangerHello> stranger_hellos_;
     Liars liars_;
     std::vector<Ledger::Liar> liar_spans_;
+    std::vector<Ledger::Revocation> revocations_;
     Instant first_at_ = open_end;
     std::vector<std::uint64_t> hello_of_;  // the index of the fault of each of them
     std::vector<FaultSpan>* spans_ = nullptr;

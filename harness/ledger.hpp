@@ -117,6 +117,14 @@ struct Ledger {
     };
     std::vector<Liar> liars;
     std::vector<std::pair<std::uint32_t, Instant>> false_bytes;  // node, time
+    // The operator revoked the certificate of this peer.
+    struct Revocation {
+        core::Uuid peer;
+        std::uint32_t node = 0;
+        Instant at = 0;
+        std::string open_to;  // members that still had a connection with it a second later, though nothing kept them
+    };
+    std::vector<Revocation> revocations;
     Instant disturbed_at = open_end;  // the first fault
     // Real programs read their attributes after the call has returned. If the membership is lost in between, they read
     // a world of 1.

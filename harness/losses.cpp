@@ -62,6 +62,11 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         const auto says = [&](CauseKind kind) {
             return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) { return cause.has(kind); });
         };
+        const bool revoked =
+            std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& revocation) {
+                return revocation.peer == l.peer && revocation.at <= l.lost_at;
+            });
+        if (revoked && excuses.use(Excuse::revoked)) continue;
         std::string why;
         for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
         // The causes behind this one are those of the other member.
@@ -69,6 +74,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             if (gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
+        if (says(CauseKind::revoked))
+            return {"membership", formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
         if (says(CauseKind::master_stopped)) {

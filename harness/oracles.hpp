@@ -31,5 +31,7 @@ sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, 
 sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger);
 // membership: no member is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
+// The oracle of revoked certificates.
+sim::Violation check_revocations(const Scenario& scenario, const Ledger& ledger);
 
 }  // namespace pccl::harness

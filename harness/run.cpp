@@ -396,6 +396,7 @@ private:
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.disturbed_at = injector_.first_at();
         injector_.tell_of_liars(shared_.ledger);
+        injector_.tell_of_revocations(shared_.ledger);
         tamper(shared_.ledger, lie_);
         for (const sim::DialFault& dial : world_.network().dial_faults())
             excuses_.dial_failed(injector_.logical(dial.from), injector_.logical(dial.to), dial.at, dial.swallowed);
@@ -413,6 +414,8 @@ private:
         }
         if (const sim::Violation lost = check_losses(scenario_, shared_.ledger, excuses_); !lost.oracle.empty())
             return world_.violate(lost.oracle, lost.reason);
+        if (const sim::Violation late = check_revocations(scenario_, shared_.ledger); !late.oracle.empty())
+            return world_.violate(late.oracle, late.reason);
         world_.check_replay(master_config());
         if (world_.violated()) return;
         for (const auto check :

@@ -321,6 +321,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_stages(s, on);
     draw_gangs(s, options, on);
     draw_translators(s, options, on);
+    draw_revocations(s, on);
     draw_liars(s, options, on);
     fit_collectives(s);
     fit_computes(s);

@@ -57,9 +57,10 @@ enum class FaultKind : std::uint8_t {
     clock_jump,      // the clock of node a goes forward by `duration` at once
     interface,       // one of two interfaces of node a is down for `duration`: to its peers; b odd: to the master
     closed_port,     // peers cannot dial node a, and their connections to it break; node a dials as before
+    revoke,          // the operator revokes the certificate of node a's process: it may come back under another name only
     liar,            // node a lies (harness/liars.hpp) about what `value` names from bit 8 on, b per mille of the time
 };
-inline constexpr std::size_t fault_kinds = 36;
+inline constexpr std::size_t fault_kinds = 37;
 // Connections open, but each one fails again in the same way. Such an edge differs from a good one only in the data
 // that gets through.
 constexpr bool impairs_an_edge(FaultKind kind) {

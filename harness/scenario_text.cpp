@@ -66,6 +66,7 @@ constexpr std::array<FaultName, fault_kinds> fault_names = {{
     {"interface", "one of two interfaces of node a is down: that to its peers, b odd: that to the master"},
     {"closed-port",
      "peers cannot dial node a, and those connections break; b odd: their dials are refused, else swallowed"},
+    {"revoke", "the operator revokes the certificate of node a, whose process may come back under another name only"},
     {"liar", "node a lies in b per mille of what it says, about what value names from bit 8 on (harness/liars.hpp); at the "
              "end it dies; value bit 0: with reset, bit 1: started anew"},
 }};

@@ -504,10 +504,10 @@ void Driver::on(Halt& effect) {
     if (!world_.may_give_up_disk(node_)) contract_broken("halts: " + halted_);
 }
 
-// As the driver of a secure run would authenticate whoever dialled. Every other connection is not authenticated, so that
-// both kinds of runs are played. A stranger has a certificate too, in a name of its own.
+// As the driver of a secure run would authenticate whoever dialled. Without World::authenticate_all every other connection
+// is not authenticated, so that both kinds of runs are played. A stranger has a certificate too, in a name of its own.
 Uuid Driver::identity_of(std::uint32_t from, std::uint32_t connection) {
-    if (connection % 2 == 0) return {};
+    if (connection % 2 == 0 && !world_.all_authenticated_) return {};
     if (world_.stranger(from)) {
         Uuid own;
         own.bytes.fill(0xEE);
@@ -540,11 +540,12 @@ void Driver::handle(const Item& item) {
     }
     case ItemKind::accepted: {
         const auto connection = static_cast<std::uint32_t>(item.b);
-        if (stopped_) return world_.network_.close(connection, 1, false);
+        const std::uint32_t from = world_.network_.peer_of(connection, 1);
+        if (stopped_ || (world_.is_master(node_) && world_.revoked(from)))
+            return world_.network_.close(connection, 1, false);
         auto& link = links_[item.a] = std::make_unique<Link>(item.a, connection, 1, limits_);
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
-        const std::uint32_t from = world_.network_.peer_of(connection, 1);
         return give(LinkAccepted{item.a, world_.network_.seen_source(connection), identity_of(from, connection)});
     }
     case ItemKind::payload_sent: {

@@ -211,6 +211,18 @@ void World::start_master(const MasterConfig& config) {
     after(master_);
 }
 
+void World::revoke(const core::Uuid& peer) {
+    revoked_.insert(peer);
+    nodes_[master_].driver->give(core::PeerRevoked{peer});
+    after(master_);
+}
+
+bool World::revoked(std::uint32_t node) const {
+    const Driver* driver = node < nodes_.size() ? nodes_[node].driver.get() : nullptr;
+    const core::PeerMachine* peer = driver == nullptr ? nullptr : driver->machine().peer();
+    return peer != nullptr && revoked_.contains(peer->uuid());
+}
+
 void World::shut_down_master() {
     Node& node = nodes_[master_];
     Effects effects;

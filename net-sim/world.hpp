@@ -18,6 +18,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,10 @@ public:
     void end_process(std::uint32_t node, bool with_reset, bool torn = false);
     // Stops the master on purpose: it notifies all peers. The caller ends its process once its links have sent that.
     void shut_down_master();
+    // The operator tells the master to revoke the certificate of this peer. From now on every master refuses connections
+    // of a process with that name, before its machine sees them.
+    void revoke(const core::Uuid& peer);
+    void authenticate_all() { all_authenticated_ = true; }
     void pause(std::uint32_t node, Duration duration);
     // Moves the node's clock forward at once, as after a sleep of its host or a step of the clock.
     void jump_clock(std::uint32_t node, Duration by);
@@ -176,6 +181,8 @@ public:
     // The node whose machine runs now, and the node at the far end of the link that the event came from (no_node:
     // none).
     std::pair<std::uint32_t, std::uint32_t> acting() const;
+    // Whether the process of that node has a name whose certificate was revoked.
+    bool revoked(std::uint32_t node) const;
     void stop_faults() {
         network_.stop_faults();
         if (parameters_.allocation_fails_per_million < 1'000'000) parameters_.allocation_fails_per_million = 0;
@@ -282,6 +289,8 @@ private:
     MachineWatch* machine_watch_ = nullptr;
     MessageWatch* message_watch_ = nullptr;
     Forger* forger_ = nullptr;
+    std::set<core::Uuid> revoked_;
+    bool all_authenticated_ = false;
     std::uint32_t acting_ = no_node;
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;

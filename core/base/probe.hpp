@@ -55,6 +55,7 @@
     X(hello_of_another_identity, "membership", "hello refused: the certificate names another peer")                    \
     X(group_not_allowed, "membership", "hello refused: the invitation is for another group")                           \
     X(newcomer_revoked, "membership", "waiting newcomer removed: its certificate was revoked")                         \
+    X(revoked_before_its_hello, "membership", "connection closed that had said nothing: its certificate was revoked")  \
     X(member_revoked, "membership", "member removed: its certificate was revoked")                                     \
     X(revocation_told_at_resume, "membership", "member told at its resume that a peer was revoked")                    \
     X(stranger_gave_way, "membership", "connection that said nothing closed for a newer one")                          \

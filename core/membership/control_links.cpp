@@ -163,6 +163,27 @@ void ControlLinks::say_to_members_at_once(const proto::MasterMessage& message) {
     }
 }
 
+void ControlLinks::close_unnamed(const Uuid& identity, const char* why) {
+    std::vector<LinkId> unnamed;
+    for (const auto& [id, link] : links_) {
+        if (link.stage == Link::Stage::fresh && link.identity == identity) unnamed.push_back(id);
+    }
+    for (const LinkId id : unnamed) {
+        PROBE(revoked_before_its_hello);
+        close(id, why);
+    }
+}
+
+void ControlLinks::tell_all(const proto::MasterMessage& message) {
+    for (auto& [id, link] : links_) {
+        if (link.stage != Link::Stage::member && link.stage != Link::Stage::registered) continue;
+        if (link.welcomed)
+            say_at_once(id, link, message);
+        else
+            say(id, message);
+    }
+}
+
 // The other end may send from now on, so its silence is measured from here.
 void ControlLinks::welcome_leaves(Link& link) {
     link.welcomed = true;

@@ -75,6 +75,8 @@ public:
     // `member_host`: a member has the same address as this connection. `members`: how many the run has.
     void accept(const LinkAccepted& event, bool member_host, std::size_t members);
     void closed(LinkId id);
+    // Closes the links that the driver authenticated as this peer's, and that have said nothing yet.
+    void close_unnamed(const Uuid& identity, const char* why);
     void close(LinkId id, const std::string& why);
     // Closes the link of a peer that has left or dialled again. link_lost() is not called.
     void drop(LinkId id, bool flush);
@@ -102,6 +104,8 @@ public:
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_heartbeat(LinkId id, Link& link);
     void say_to_members_at_once(const proto::MasterMessage& message);
+    // To members and newcomers; to those whose welcome waits for the disk, behind it.
+    void tell_all(const proto::MasterMessage& message);
     void refuse(LinkId link, proto::RefusalCode code, const Cause& cause);
     // `hold`: the message depends on a record, and is sent when that is durable. Then the link is closed.
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);

@@ -126,6 +126,7 @@ const char* why_not(const Fault& fault) {
     case FaultKind::slow_disk:
     case FaultKind::stuck_disk: return "the master's disk is that of this machine";
     case FaultKind::slow_compute: return "reductions take what they take";
+    case FaultKind::revoke: return "the bridge's run is not secure, so nobody has a certificate";
     case FaultKind::roam: return "a process keeps its loopback address";
     case FaultKind::swallow:
     case FaultKind::garble:

@@ -375,6 +375,34 @@ TEST_CASE("a member that was away when a peer was revoked learns of it when it r
     }
 }
 
+TEST_CASE("newcomers learn of a revocation too, and a member whose welcome waits for the disk learns of it behind that") {
+    Pair run;
+    Member newcomer = member(3);
+    run.world.say_hello(newcomer);
+    run.world.reset(run.a);
+    run.world.hold_disk(true);
+    run.world.say_hello(run.a);
+    const std::uint64_t heard = run.a.heard;
+    run.world.revoke(run.b.uuid);
+    CHECK(newcomer.revoked.size() == 1);
+    CHECK(run.a.heard == heard);
+    run.world.hold_disk(false);
+    CHECK(run.a.heard > heard);
+    CHECK(run.a.revoked == std::vector<std::string>{to_bytes(run.b.uuid)});
+}
+
+TEST_CASE("a connection that a revoked peer has opened before, and that has said nothing, is closed") {
+    Pair run;
+    Member late = member(3), other = member(4);
+    late.identity = late.uuid;
+    other.identity = other.uuid;
+    run.world.dial(late);
+    run.world.dial(other);
+    run.world.revoke(late.uuid);
+    CHECK(late.closed);
+    CHECK_FALSE(other.closed);
+}
+
 TEST_CASE("a revoked newcomer waits no longer, and a revoked stranger harms nobody") {
     Pair run;
     Member newcomer = member(3);
