@@ -75,8 +75,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         f.b = static_cast<std::uint32_t>(draw.log_uniform(10, 1'000));
         f.at = draw.chance(300'000) ? 0 : draw.between(0, std::min(s.chaos_end, busy_time(s)));
         f.duration = draw.log_uniform(100 * millisecond, 20 * second);
-        // A synchronization waits for a member that always says that it works (SECURITY.md), so that lie ends.
-        f.forever = draw.chance(400'000) && !((about & lie_heard) != 0 && w.sync);
+        f.forever = draw.chance(400'000) && may_last(s, f);
         s.faults.push_back(f);
     }
     sort_by_time(s.faults);
