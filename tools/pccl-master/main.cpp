@@ -184,7 +184,8 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
     for (;;) {
         pollfd waiting[] = {{signals, POLLIN, 0}, {ended, POLLIN, 0}};
         if (::poll(waiting, 2, -1) < 0) continue;
-        if (waiting[1].revents != 0) break;
+        // A second signal counts, even if the first one has ended the master meanwhile.
+        if (waiting[0].revents == 0) break;
         signalfd_siginfo signal{};
         if (::read(signals, &signal, sizeof signal) != sizeof signal) continue;
         const int came = static_cast<int>(signal.ssi_signo);
