@@ -286,6 +286,7 @@
     X(offer_opens_the_way, "topology", "dial to a port that another peer dials from, so that a translator lets it in") \
     X(offer_taken, "topology", "connection that the target of an edge opened is used")                                 \
     X(offer_overtakes_a_dial, "topology", "connection that the target opened came before that of the source")          \
+    X(plan_overtakes_a_dial, "topology", "dial ended: a plan named another address, or another port to dial from")     \
     X(offer_not_needed, "topology", "dial for another peer ended: that one has a connection")                          \
     X(bandwidth_test_failed, "topology", "connection of a bandwidth test lost: edge not measured")                     \
     X(bandwidth_test_timed_out, "topology", "bandwidth test brought no result in time")                                \

@@ -43,13 +43,27 @@ std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::
         if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == who_.uuid) continue;
         Edge& edge = edges_[target];
         edge.planned = true;
-        edge.target = endpoint;
+        const Endpoint to = std::exchange(edge.target, endpoint);
         edge.pass = pass_from(entry);
         edge.single = entry.single();
-        edge.source_port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
+        const auto port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
+        const std::uint16_t from = std::exchange(edge.source_port, port);
         edge.stripes.resize(stripe_count());
+        if (to != edge.target || from != edge.source_port) withdraw_dials(edge);
     }
     return named_before;
+}
+
+// The next dials begin at once. They go elsewhere, or come from the port that an address translator lets through.
+void Stripes::withdraw_dials(Edge& edge) {
+    for (Stripe& stripe : edge.stripes) {
+        const auto link = links_.find(stripe.link);
+        if (link == links_.end() || link->second.stage != Link::Stage::dialing) continue;
+        PROBE(plan_overtakes_a_dial);
+        turn_.add(CloseLink{stripe.link, false});
+        links_.erase(link);
+        stripe.link = 0;
+    }
 }
 
 bool Stripes::wanted(const Uuid& target, const Edge& edge) const {

@@ -110,6 +110,7 @@ private:
     bool in_run() const;
     bool wanted(const Uuid& target, const Edge& edge) const;
     void dial(const Uuid& target, Edge& edge, std::size_t index);
+    void withdraw_dials(Edge& edge);
     void close(const Uuid& target);
     std::size_t open_stripes(const Edge& edge) const;
     void report(const Uuid& target, Edge& edge, Edge::Report report, const std::string& reason);
