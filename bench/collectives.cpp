@@ -68,7 +68,8 @@ public:
     }
     pcclResult_t broadcast() {
         const pcclCopyDescriptor_t descriptor = copy(elements_);
-        return pcclBroadcast(receive_.data(), receive_.data(), &root(), &descriptor, communicator_, nullptr);
+        return pcclBroadcast(is_root() ? receive_.data() : nullptr, receive_.data(), &root(), &descriptor,
+                             communicator_, nullptr);
     }
     pcclResult_t reduce_scatter() {
         const pcclReduceDescriptor_t descriptor = reduction();
