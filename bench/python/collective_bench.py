@@ -1,27 +1,28 @@
 """Time and bytes of all collectives, beside gloo: ``./dev bench collectives [time|bytes] [--check]``.
 
-time   Peers on this machine move arrays (default 64 MiB). All contestants take turns; a ratio is the median of the
-       ratios of the rounds, our time over that of gloo. The time of a collective is from the first member's begin to the
-       last member's end, behind a barrier. Bound: 0.9 for all_reduce, all_gather, broadcast and reduce_scatter. The
-       bound holds for a machine that does nothing else.
-bytes  Each peer is a network namespace with an interface of its own, and a bridge counts every frame, with all headers
-       and acknowledgements. Bounds: at most 1.03 of the optimum on the busiest interface; through torch at most 1.1
-       (broadcast) and 1.05 (all_gather, reduce_scatter) of the bytes of gloo.
+time   Peers on this machine move arrays (default 64 MiB). All contestants take turns. A ratio is the median of the
+       ratios of the rounds: our time over that of gloo. The time of a collective is from the first member's begin to
+       the last member's end, behind a barrier. Bound: 0.9 for all_reduce, all_gather, broadcast and reduce_scatter, on
+       a machine that does nothing else.
+bytes  Each peer is a network namespace with an interface of its own, and a bridge counts every frame, with all
+       headers and acknowledgements. Bounds: at most 1.03 of the optimum; through torch at most 1.1 (broadcast) and
+       1.05 (all_gather, reduce_scatter) of the bytes of gloo.
 
-The array is what all hold after an all_gather, what each has before a reduce_scatter and an all_to_all, and what the root
-has in a gather and a scatter. Of w members, and an array of S bytes, some interface must carry in one direction at least
+The array is what all hold after an all_gather, what each has before a reduce_scatter and an all_to_all, and what the
+root has in a gather and a scatter. Of w members, and an array of S bytes, some interface must carry in one direction
+at least
 
     all_reduce                                              2 (w - 1) / w  S
     all_gather, reduce_scatter, gather, scatter, all_to_all   (w - 1) / w  S
     broadcast, reduce                                                      S
 
-and all interfaces together at least as much as the members must receive: (w - 1) / w S in a gather and a scatter,
-2 (w - 1) S in an all_reduce, (w - 1) S in the others. Here all bytes travel along the ring. So in a gather, a scatter and
-an all_to_all, members forward pieces of others: together they carry w / 2 times this sum, and in an all_to_all each
-interface w / 2 times its optimum. For these the bound is 1.03 of what a ring must carry, and the table shows both.
+and all interfaces together what the members must receive: (w - 1) / w S in a gather and a scatter, 2 (w - 1) S in an
+all_reduce, (w - 1) S in the others. Here all bytes travel along the ring. So in a gather, a scatter and an all_to_all,
+members forward pieces of others: together they carry w / 2 times this sum, and in an all_to_all each interface w / 2
+times its optimum. For these the bound is 1.03 of what a ring must carry, and the table shows both.
 
-Exit status: 0 measured, and with --check all bounds held; 1 not measured, or a bound is broken; 2 usage. bytes needs root
-and iproute2. With --skip, without these it says so and ends with 0.
+Exit status: 0 measured, and with --check all bounds held; 1 not measured, or a bound is broken; 2 usage. bytes needs
+root and iproute2. With --skip, without these it says so and ends with 0.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ PATIENCE_S = 300.0
 
 
 def optimum(kind: str, world: int) -> tuple[float, float, float, float]:
-    """For an array of 1 byte: what the busiest interface and all interfaces together must carry in one direction, on any
-    network and along a ring."""
+    """For an array of 1 byte: what the busiest interface and all interfaces together must carry in one direction, on
+    any network and along a ring."""
     part = (world - 1) / world
     if kind == "all_reduce":
         return 2 * part, 2 * (world - 1), 2 * part, 2 * (world - 1)
@@ -121,68 +122,65 @@ def measure_time(options: argparse.Namespace, tools: Tools, verdicts: Verdicts) 
     return rows
 
 
-def count_once(network: CountedNetwork, contestant: Contestant, kind: str, size: int) -> tuple[float, float]:
-    """Bytes of one collective: of the busiest interface in its busier direction, and of all together."""
-    before = network.counters()
-    contestant.move(kind, size, 1, PATIENCE_S)
-    moved = [(a - b, c - d) for (a, c), (b, d) in zip(network.counters(), before)]
-    return max(max(pair) for pair in moved), sum(sent for sent, _ in moved)
+def count(network: CountedNetwork, contestant: Contestant, kind: str, size: int, rounds: int) -> tuple[float, float]:
+    """Bytes of one collective: of the busiest interface in its busier direction, and of all together. The least of the
+    rounds: if the machine stands still, TCP sends segments again, which is no property of the collective."""
+    counted = []
+    for _ in range(rounds):
+        before = network.counters()
+        contestant.move(kind, size, 1, PATIENCE_S)
+        moved = [(a - b, c - d) for (a, c), (b, d) in zip(network.counters(), before)]
+        counted.append((max(max(pair) for pair in moved), sum(sent for sent, _ in moved)))
+    return min(busiest for busiest, _ in counted), min(total for _, total in counted)
+
+
+def judge_bytes(kind: str, world: int, size: int, counted: dict[str, tuple[float, float]], verdicts: Verdicts) -> str:
+    """The row of the table, from what `count` gave for each contestant."""
+    busiest, total, ring_busiest, ring_total = (size * factor for factor in optimum(kind, world))
+    ours, torch, gloo = (counted.get(one.name) for one in (Ours, OursThroughTorch, Gloo))
+    assert ours is not None
+    where = f"{kind}, {world} peers"
+    held = [
+        verdicts.hold(f"bytes of the busiest interface, {where}", ours[0] / ring_busiest, BYTES_BOUND),
+        verdicts.hold(f"bytes of all interfaces, {where}", ours[1] / ring_total, BYTES_BOUND),
+    ]
+    text = "".join(f"{value / best:9.3f}" for pair in counted.values() for value, best in zip(pair, (busiest, total)))
+    if torch and gloo:
+        ratio = torch[1] / gloo[1]
+        text += f"{ratio:14.3f}"
+        if kind in GLOO_BOUNDS:
+            held.append(verdicts.hold(f"bytes through torch over those of gloo, {where}", ratio, GLOO_BOUNDS[kind]))
+    if ring_total > total:
+        text += f"  (a ring: {ring_busiest / busiest:.2f}, {ring_total / total:.2f})"
+    return f"{kind:>15}{text}  {'BROKEN' if 'BROKEN' in held else 'held'}"
 
 
 def measure_bytes(options: argparse.Namespace, tools: Tools, verdicts: Verdicts) -> list[dict[str, object]]:
-    rows = []
+    rows: list[dict[str, object]] = []
     kinds: list[type[Contestant]] = [Ours]
-    for kind in (OursThroughTorch, Gloo):
-        reason = kind(tools).missing()
+    for contestant in (OursThroughTorch, Gloo):
+        reason = contestant(tools).missing()
         if reason:
-            say(f"{kind.name}: skipped: {reason}")
+            say(f"{contestant.name}: skipped: {reason}")
         else:
-            kinds.append(kind)
+            kinds.append(contestant)
     for world in options.peers or list(range(2, 10)):
         # All pieces have one length.
         size = (options.size or 16 << 20) // (4 * world) * (4 * world)
         print(f"\n{world} peers, {size / 1e6:.1f} MB, frames of {options.mtu} bytes; bytes over the optimum")
-        print(f"{'':>15}{'busiest':>9}{'total':>9}" + "".join(
-            f"{kind.name + what:>17}" for kind in kinds[1:] for what in (" busiest", " total"))
-            + ("  torch / gloo" if len(kinds) == 3 else ""))  # fmt: skip
+        print(f"{'':>15}" + "".join(f"{one.name:>18}" for one in kinds))
+        print(f"{'':>15}" + f"{'busiest':>9}{'total':>9}" * len(kinds) + ("  torch / gloo" if len(kinds) == 3 else ""))
         with CountedNetwork(world, options.mtu) as network:
             contestants = start(kinds, tools, network)
             try:
                 for kind in options.kinds:
-                    busiest, total, ring_busiest, ring_total = (size * factor for factor in optimum(kind, world))
-                    # The least of some: TCP sends segments again if the machine stands still, which is no property of
-                    # the collective.
-                    counted = {
-                        one.name: tuple(
-                            map(min, zip(*(count_once(network, one, kind, size) for _ in range(options.rounds))))
-                        )
-                        for one in contestants
-                    }
-                    ours = counted[Ours.name]
-                    verdict = verdicts.hold(f"bytes of {kind}, {world} peers", ours[0] / ring_busiest, BYTES_BOUND)
-                    if verdicts.hold(f"total bytes of {kind}, {world} peers", ours[1] / ring_total, BYTES_BOUND) != "held":
-                        verdict = "BROKEN"
-                    text = "".join(
-                        f"{value / best:{width}.3f}"
-                        for one, width in zip(contestants, (9, 17, 17))
-                        for value, best in zip(counted[one.name], (busiest, total))
-                    )
-                    if Gloo in kinds and OursThroughTorch in kinds:
-                        ratio = counted[OursThroughTorch.name][1] / counted[Gloo.name][1]
-                        text += f"{ratio:14.3f}"
-                        if kind in GLOO_BOUNDS and verdicts.hold(
-                            f"bytes of {kind} through torch over those of gloo, {world} peers", ratio, GLOO_BOUNDS[kind]
-                        ) != "held":  # fmt: skip
-                            verdict = "BROKEN"
-                    if ring_total > total:
-                        text += f"  (a ring: {ring_busiest / busiest:.2f}, {ring_total / total:.2f})"
-                    print(f"{kind:>15}{text}  {verdict}", flush=True)
-                    rows.append({"kind": kind, "peers": world, "bytes": size, "optimum_busiest": busiest,
-                                 "optimum_total": total, "ring_busiest": ring_busiest, "ring_total": ring_total,
-                                 "counted": counted})  # fmt: skip
+                    counted = {one.name: count(network, one, kind, size, options.rounds) for one in contestants}
+                    print(judge_bytes(kind, world, size, counted, verdicts), flush=True)
+                    rows.append({"kind": kind, "peers": world, "bytes": size, "counted": counted,
+                                 "optima": optimum(kind, world)})  # fmt: skip
             finally:
-                for contestant in contestants:
-                    contestant.close()
+                for one in contestants:
+                    one.close()
     return rows
 
 
@@ -191,7 +189,7 @@ def parse() -> argparse.Namespace:
         prog="./dev bench collectives", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="part", help="time, bytes (default: both)")
-    parser.add_argument("--peers", type=lambda text: [int(n) for n in text.split(",")], help="numbers, for example 2,4")
+    parser.add_argument("--peers", type=lambda text: [int(n) for n in text.split(",")], help="for example 2,4")
     parser.add_argument("--size", type=size_bytes, help="of the array (default 64M for time, 16M for bytes)")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="for example broadcast")
     parser.add_argument("--rounds", type=int, default=0, help="in which all take turns (default 7; bytes: 3)")

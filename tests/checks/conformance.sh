@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # conformance.sh <source folder>
-# docs/CONFORMANCE.md speaks of this tree: each proof that it cites exists, each rule has one or says "not yet", and each
-# function of the C headers has a row.
+# docs/CONFORMANCE.md speaks of this tree: each proof that it cites exists, each rule has one or says "not yet", and
+# each function of the C headers has a row.
 #   `file.cpp` "case"   a TEST_CASE of that file        `oracle x`     "x" is what a judge of the harness reports
 #   `file.cpp|sh`       a file of tests/                `scenario x`   a stored run
 #   `check_x`           a test of tests/checks          `mutant x`     tests/mutants/x.patch

@@ -1,7 +1,8 @@
 // The kill tests of the collectives, with real processes (collectives_peer.cpp checks the buffers). Each round is one
 // collective in which one process gets SIGKILL, at a byte or a moment that a seed draws:
 // - a member: the others must have the same outcome of each try, with their inputs back after a failure, and go on;
-// - the master, which is started again on its state directory: nobody is removed, and each collective ends with success.
+// - the master, which is started again on its state directory: nobody is removed, and each collective ends with
+//   success.
 //
 // A member that talks TCP, and the master, die at a byte (dying.h): that does not depend on the speed of the machine. A
 // member that hands its data over in shared memory dies at a moment of the time that the same collective took before.
@@ -117,8 +118,8 @@ void kill_member(const char* kind, std::uint64_t seed, Total& total) {
     Peers peers(master.port(), count, {{"PCCL_SHARED_MEMORY", by_byte ? "0" : "1"}});
     for (std::size_t i = 0; i < count; ++i) REQUIRE(peers[i].expect_line() == "ready");
     for (int step = 0; step < 3; ++step) {
-        const std::string command =
-            std::string("run ") + kind + " " + std::to_string(elements) + " " + std::to_string(root) + " " + std::to_string(step);
+        const std::string command = std::string("run ") + kind + " " + std::to_string(elements) + " " +
+                                    std::to_string(root) + " " + std::to_string(step);
         std::vector<Outcome> outcomes;
         for (std::size_t i = 0; i < count; ++i) {
             if (step < 2 || i != victim) peers[i].send(step == 1 && i == victim ? command + " " + death : command);
@@ -197,7 +198,7 @@ private:
         if (deaths_left_ > 0) {
             // From the first byte after its start to some collectives later. A transaction writes whole pages.
             const bool in_journal = random_.below(3) == 0;
-            const std::uint64_t bytes = 1 + random_.below(in_journal ? 100'000 : random_.below(2) == 0 ? 600 : 6'000);
+            const std::uint64_t bytes = 1 + random_.below(in_journal ? 200'000 : random_.below(4) == 0 ? 600 : 8'000);
             environment["LD_PRELOAD"] = PCCL_TEST_DYING;
             environment["ASAN_OPTIONS"] = "verify_asan_link_order=0";
             environment[in_journal ? "PCCL_TEST_DIE_AFTER_JOURNAL_BYTES" : "PCCL_TEST_DIE_AFTER_BYTES"] =

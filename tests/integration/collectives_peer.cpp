@@ -2,7 +2,8 @@
 //
 //   collectives_peer PORT LANE PEERS       LANE: its number, below PEERS (at most 4)
 //     -> "ready" when PEERS peers are members
-//   run KIND COUNT ROOT STEP [DEATH]       one collective of COUNT elements (10 and more) of 8 bytes, tried until it succeeds
+//   run KIND COUNT ROOT STEP [DEATH]       one collective of COUNT elements of 8 bytes (at least 10 elements), tried
+//                                          until it succeeds
 //     -> "end STEP TRY RESULT RIGHT WHAT" after each try, and at last "done STEP WORLD"
 //   quit, or the end of the input          leaves the run
 //

@@ -303,9 +303,9 @@ TEST_CASE("collectives of several kinds are in flight together") {
     const std::vector<std::size_t> order = order_of(run, world);
     const pcclPeerId_t root = id_of(run[1]);
     struct Member {
-        Values gathered = Values(world * count), reduced = Values(count), copied = Values(count), scattered = Values(each),
-               reduced_at = Values(count), gathered_at = Values(world * count), piece = Values(each),
-               exchanged = Values(count);
+        Values gathered = Values(world * count), reduced = Values(count), copied = Values(count),
+               scattered = Values(each), reduced_at = Values(count), gathered_at = Values(world * count),
+               piece = Values(each), exchanged = Values(count);
         Info gather_info;
     };
     std::vector<Member> members(world);
@@ -316,8 +316,9 @@ TEST_CASE("collectives of several kinds are in flight together") {
         const pcclPieces_t pieces = {nullptr, world};
         pcclAsyncReduceOp_t handles[kinds] = {};
         const auto reduction = [&](std::uint64_t tag) { return describe(count, tag, pcclSum, type); };
-        const pcclCopyDescriptor_t gather = copy_of(count, 1), broadcast = copy_of(count, 3), gather_at = copy_of(count, 7),
-                                   scatter = copy_of(each, 8), exchange = copy_of(each, 9);
+        const pcclCopyDescriptor_t gather = copy_of(count, 1), broadcast = copy_of(count, 3),
+                                   gather_at = copy_of(count, 7), scatter = copy_of(each, 8),
+                                   exchange = copy_of(each, 9);
         const pcclReduceDescriptor_t reduce = reduction(2), scatter_sum = reduction(5), reduce_at = reduction(6);
         const std::function<pcclResult_t()> launches[kinds] = {
             [&] {

@@ -297,10 +297,13 @@ def _join_by_bridge(network: Network, mtu: int = 1500) -> list[str]:
 
 
 class CountedNetwork(Network):
-    """A namespace for each peer, joined by a bridge, whose ports count every frame. A master is beside the bridge, so no
-    peer's counters have its bytes."""
+    """A namespace for each peer, joined by a bridge, whose ports count every frame. A master is beside the bridge, so
+    no peer's counters have its bytes."""
 
     MASTER = "10.98.0.254"
+
+    def __enter__(self) -> CountedNetwork:
+        return self
 
     def __init__(self, peers: int, mtu: int) -> None:
         super().__init__(Setting("counted"), peers)
