@@ -72,17 +72,26 @@ static struct msghdr cut(const struct msghdr* message, struct iovec* parts) {
     return shorter;
 }
 
+// The function of the system library that has this name.
+static void* next_of(_Atomic(void*)* known, const char* name) {
+    void* next = atomic_load(known);
+    if (next == NULL) atomic_store(known, next = dlsym(RTLD_NEXT, name));
+    return next;
+}
+
 SHOWN ssize_t sendmsg(int descriptor, const struct msghdr* message, int flags) {
-    static ssize_t (*next)(int, const struct msghdr*, int);
-    if (next == NULL) next = (ssize_t(*)(int, const struct msghdr*, int))dlsym(RTLD_NEXT, "sendmsg");
+    static _Atomic(void*) known;
+    ssize_t (*const next)(int, const struct msghdr*, int) =
+        (ssize_t(*)(int, const struct msghdr*, int))next_of(&known, "sendmsg");
     struct iovec parts[parts_max];
     const struct msghdr shorter = cut(message, parts);
     return count(&network, next(descriptor, &shorter, flags));
 }
 
 SHOWN ssize_t recvmsg(int descriptor, struct msghdr* message, int flags) {
-    static ssize_t (*next)(int, struct msghdr*, int);
-    if (next == NULL) next = (ssize_t(*)(int, struct msghdr*, int))dlsym(RTLD_NEXT, "recvmsg");
+    static _Atomic(void*) known;
+    ssize_t (*const next)(int, struct msghdr*, int) =
+        (ssize_t(*)(int, struct msghdr*, int))next_of(&known, "recvmsg");
     struct iovec parts[parts_max];
     struct msghdr shorter = cut(message, parts);
     const ssize_t result = next(descriptor, &shorter, flags);
@@ -95,7 +104,8 @@ SHOWN ssize_t recvmsg(int descriptor, struct msghdr* message, int flags) {
 // A record of the journal may be torn. SQLite calls it by its other name.
 SHOWN ssize_t pwrite64(int descriptor, const void* bytes, size_t size, off_t offset);
 SHOWN ssize_t pwrite64(int descriptor, const void* bytes, size_t size, off_t offset) {
-    static ssize_t (*next)(int, const void*, size_t, off_t);
-    if (next == NULL) next = (ssize_t(*)(int, const void*, size_t, off_t))dlsym(RTLD_NEXT, "pwrite64");
+    static _Atomic(void*) known;
+    ssize_t (*const next)(int, const void*, size_t, off_t) =
+        (ssize_t(*)(int, const void*, size_t, off_t))next_of(&known, "pwrite64");
     return count(&journal, next(descriptor, bytes, size == 0 ? 0 : before_the_end(&journal, size), offset));
 }
