@@ -1,6 +1,7 @@
 // The peer and the master. Everything here goes through pccl.h, as in a user's program.
 #include "worker.hpp"
 
+#include "collectives.hpp"
 #include "statistics.hpp"
 
 #include <pccl.h>
@@ -174,6 +175,8 @@ public:
         say(answer.str());
     }
 
+    void move(std::istream& arguments) { say(move_arrays(communicator_, rank_, world_, arguments)); }
+
     static void say(const std::string& line) {
         std::printf("%s\n", line.c_str());
         std::fflush(stdout);
@@ -263,6 +266,8 @@ int run_peer(unsigned rank, unsigned world, const MasterPlace& master, unsigned 
             peer.faulty(arguments);
         else if (command == "state")
             peer.state(arguments);
+        else if (command == "move")
+            peer.move(arguments);
         else if (command == "memory")
             Peer::say("memory " + std::to_string(resident_bytes()));
         else

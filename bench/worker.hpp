@@ -8,6 +8,8 @@
 //          ATTEMPTS"; the parent sends its signal to the last rank
 //   state BYTES TURNS
 //       -> "state CODE HASH_SECONDS READ_SECONDS TIME_S..." (only the last peer sends times)
+//   move KIND BYTES ITERATIONS
+//       see collectives.hpp
 //   memory
 //       -> "memory RESIDENT_BYTES"
 //   quit

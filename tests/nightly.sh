@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 mutants hazards seeds sanitized-seeds scopes excuses probes
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire mutants hazards seeds sanitized-seeds scopes excuses probes
     pages packages wheel bare python chaos docs fuzz)
 
 nightly_usage() {
@@ -14,6 +14,8 @@ usage: ./dev nightly [--again] [part...]
   entries         a shared state of 1,000,000 entries, all different, with short names and with names of 200 bytes
   kill500         the kill test 500 rounds
   masterkill500   the master killed 500 times under load, and started again on its state directory
+  collectivekills a member killed 500 times, and the master 100 times, in collectives of each kind
+  wire            bytes of every collective on the wire, 2 to 9 peers in network namespaces, within their bounds
   mutants         ./dev mutants --shrink --both
   hazards         ./dev hazards
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
@@ -110,6 +112,9 @@ nightly_part() {
                 PCCL_TEST_ENTRIES=1000000 "$build/bin/test_property_shared_state" "many entries*" ;;
         kill500) PCCL_KILL_ROUNDS=25 counted kill500 500 25 run_ctest "$build" -L '^kill$' ;;
         masterkill500) PCCL_MASTER_KILLS=50 counted masterkill500 500 50 run_ctest "$build" -L master_kill ;;
+        collectivekills)
+            PCCL_KILL_ROUNDS=25 PCCL_MASTER_KILLS=5 counted collectivekills 500 25 run_ctest "$build" -L collectives_kill ;;
+        wire) bench_collectives bytes --check --skip ;;
         mutants) command_mutants --shrink --both ;;
         hazards) command_hazards ;;
         seeds) fresh_seeds seeds "$build/bin/sim-run" ;;

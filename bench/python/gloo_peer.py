@@ -1,4 +1,4 @@
-"""One peer of gloo, through torch.distributed (bench/contest.hpp has the commands).
+"""One peer of gloo, through torch.distributed (bench/contest.hpp and bench/collectives.hpp have the commands).
 
     gloo_peer.py RANK WORLD HOST PORT CONNECTIONS
 
@@ -15,6 +15,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch_collectives import move
 
 PART_BYTES_MIN = 64 * 1024
 
@@ -46,6 +47,9 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         words = line.split()
+        if words[0] == "move":
+            print(move(words[1:], rank, world), flush=True)
+            continue
         if words[0] != "reduce":
             break
         size_bytes, _, _, warmup, iterations = (int(word) for word in words[1:])

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # conformance.sh <source folder>
-# docs/CONFORMANCE.md speaks of this tree: each proof that it cites exists, and each rule has one or says "not yet".
+# docs/CONFORMANCE.md speaks of this tree: each proof that it cites exists, each rule has one or says "not yet", and
+# each function of the C headers has a row.
 #   `file.cpp` "case"   a TEST_CASE of that file        `oracle x`     "x" is what a judge of the harness reports
 #   `file.cpp|sh`       a file of tests/                `scenario x`   a stored run
 #   `check_x`           a test of tests/checks          `mutant x`     tests/mutants/x.patch
@@ -41,6 +42,12 @@ done < <(grep -oE '`check_[a-z_]+`' "$page" | tr -d '`' | grep -v '^check_x$' | 
 while read -r name; do
     [ -n "$(find tests net-real -name "$name" -print -quit)" ] || complain "there is no file $name"
 done < <(grep -oE '`[a-z0-9_]+\.(cpp|sh)`' "$page" | tr -d '`' | grep -v '^file.cpp$' | sort -u)
+
+# In the left cell of a row of the last section.
+functions=$(awk -F'|' '/^## 7/ { on = 1 } on && /^\|/ { print $2 }' "$page")
+while read -r name; do
+    [[ $functions == *"\`$name\`"* ]] || complain "$name of include/ has no row"
+done < <(sed -n 's/^PCCL_EXPORT .* \**\(pccl[A-Za-z]*\)(.*/\1/p' include/pccl.h include/pccl/ext.h | sort -u)
 
 # A row is a rule and a proof.
 while IFS= read -r line; do

@@ -1,274 +1,311 @@
-// Three processes run collectives of all kinds in turn, and one of them gets SIGKILL in the middle. The survivors see
-// the same outcomes, find their inputs as before after each failure, and go on.
+// The kill tests of the collectives, with real processes (collectives_peer.cpp checks the buffers). Each round is one
+// collective in which one process gets SIGKILL, at a byte or a moment that a seed draws:
+// - a member: the others must have the same outcome of each try, with their inputs back after a failure, and go on;
+// - the master, which is started again on its state directory: nobody is removed, and each collective ends with
+//   success.
 //
-// The processes are forked before this one has any thread.
-#include "local_run.hpp"
+// A member that talks TCP, and the master, die at a byte (dying.h): that does not depend on the speed of the machine. A
+// member that hands its data over in shared memory dies at a moment of the time that the same collective took before.
+//
+// PCCL_KILL_ROUNDS: kills of members for each kind (4). PCCL_MASTER_KILLS: kills of the master for each kind (3).
+// PCCL_KILL_SEED: the first seed. Each round is drawn from a seed that it prints; PCCL_KILL_SEED=<that>
+// PCCL_KILL_ROUNDS=1 draws it again. What other threads and processes do meanwhile still depends on the machine.
+#include "process.hpp"
+#include "state_directory.hpp"
+
+#include "core/base/random.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <array>
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <sstream>
+#include <memory>
 #include <string>
 #include <vector>
-
-#include <sys/wait.h>
-#include <time.h>
 
 using namespace integration;
 
 namespace {
 
-constexpr std::size_t peers = 3;
-constexpr std::size_t count_max = 900'000;  // below 2^20, so that three lanes fit into 64 bits
-constexpr int steps = 18, kinds = 9;        // odd steps are small and end with their start
+using pccl::core::Random;
 
-using Values = std::vector<std::uint64_t>;
+std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
+}
 
-// Element i of a member's input. A sum shows which members are in it: see lanes_of.
-std::uint64_t element(std::size_t lane, std::size_t i) { return static_cast<std::uint64_t>(i + 1) << (20 * lane); }
+std::uint64_t first_seed() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return from_environment(
+        "PCCL_KILL_SEED",
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+}
 
-struct Child {
-    std::size_t lane;
-    int out;
-    pcclComm_t* comm = nullptr;
-    std::vector<pcclMemberInfo_t> members = std::vector<pcclMemberInfo_t>(peers);
-    pcclCollectiveInfo_t info{};
+// Elements of 8 bytes. The least number ends with its start: its bytes are in the votes.
+std::size_t draw_count(Random& random) {
+    static constexpr std::size_t counts[] = {200, 20'000, 50'000, 150'000, 500'000};
+    return counts[random.below(5)];
+}
 
-    void say(const std::string& line) const {
-        const std::string text = line + "\n";
-        if (write(out, text.data(), text.size()) < 0) _exit(3);
-    }
-    // True: every element of [first, first + count) of the result is the same sum of lanes. The lanes go to `text`.
-    static bool is_sum(const std::uint64_t* data, std::size_t first, std::size_t count, std::string& text) {
-        if (count == 0) return true;
-        const std::uint64_t lanes = data[0] / (first + 1);
+class Peers {
+public:
+    Peers(std::uint16_t port, std::size_t count, const Environment& environment) {
         for (std::size_t i = 0; i < count; ++i) {
-            if (data[i] != lanes * (first + i + 1)) return false;
+            peers_.push_back(std::make_unique<Process>(
+                std::vector<std::string>{PCCL_TEST_COLLECTIVES_PEER, std::to_string(port), std::to_string(i),
+                                         std::to_string(count)},
+                environment));
         }
-        text += " " + std::to_string(lanes);
+    }
+    Process& operator[](std::size_t index) { return *peers_.at(index); }
+    std::size_t size() const { return peers_.size(); }
+    std::string logs() const {
+        std::string text;
+        for (const auto& peer : peers_) text += "---- peer\n" + peer->log_text();
+        return text;
+    }
+
+private:
+    std::vector<std::unique_ptr<Process>> peers_;
+};
+
+// What a peer says about one collective, up to "done". Checked, and without what may differ between members.
+struct Outcome {
+    std::vector<std::string> tries;  // "RESULT WORLD PIECES"
+    std::string world;
+    bool ended = false;
+
+    // One more line. True: it was the last one.
+    bool note(const std::string& line) {
+        const std::vector<std::string> list = words(line);
+        REQUIRE(list.size() >= 3);
+        if (list[0] == "done") {
+            world = list[2];
+            ended = true;
+        } else {
+            REQUIRE(list[0] == "end");
+            REQUIRE(list.size() >= 5);
+            INFO(line);
+            CHECK(list[4] == "1");
+            const std::size_t name = line.find(' ', line.find(' ') + 1) + 1;
+            tries.push_back(line.substr(line.find(' ', name) + 1));
+        }
+        return ended;
+    }
+    std::size_t failures() const { return tries.empty() ? 0 : tries.size() - 1; }
+};
+
+struct Total {
+    std::size_t rounds = 0, failed = 0;  // failed: tries that the others had to make again
+};
+
+// One member dies in a collective; the others try again, and make another one.
+void kill_member(const char* kind, std::uint64_t seed, Total& by_bytes, Total& by_moments) {
+    Random random(seed);
+    const std::size_t count = 3 + random.below(2), victim = random.below(count), root = random.below(count);
+    const std::size_t elements = draw_count(random);
+    const bool by_byte = random.below(2) == 0;
+    // A little more than all of it: then it dies at the end.
+    const double part = static_cast<double>(random.below(10'500)) / 10'000;
+    char death[64];
+    std::snprintf(death, sizeof death, "%s %.4f", by_byte ? "byte" : "moment", part);
+    INFO("PCCL_KILL_SEED=" << seed << ": " << kind << " of " << elements << " elements, " << count
+                           << " members, root " << root << ", victim " << victim << ", " << death);
+    MasterProcess master;
+    Peers peers(master.port(), count, {{"PCCL_SHARED_MEMORY", by_byte ? "0" : "1"}});
+    for (std::size_t i = 0; i < count; ++i) REQUIRE(peers[i].expect_line() == "ready");
+    for (int step = 0; step < 3; ++step) {
+        const std::string command = std::string("run ") + kind + " " + std::to_string(elements) + " " +
+                                    std::to_string(root) + " " + std::to_string(step);
+        std::vector<Outcome> outcomes;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (step < 2 || i != victim) peers[i].send(step == 1 && i == victim ? command + " " + death : command);
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            if (step > 0 && i == victim) continue;
+            Outcome outcome;
+            while (!outcome.note(peers[i].expect_line())) {
+            }
+            outcomes.push_back(outcome);
+        }
+        INFO("step " << step << "\n" << peers.logs());
+        for (const Outcome& outcome : outcomes) CHECK(outcome.tries == outcomes.front().tries);
+        // In step 1 the operation may have come to its end before the death, with all members.
+        if (step == 0) CHECK(outcomes.front().failures() == 0);
+        const std::string world = outcomes.front().world;
+        CHECK((world == std::to_string(step == 0 ? count : count - 1) ||
+               (step == 1 && world == std::to_string(count) && outcomes.front().failures() == 0)));
+        if (step == 1) (by_byte ? by_bytes : by_moments).failed += outcomes.front().failures();
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i != victim) peers[i].send("quit");
+        CHECK(peers[i].wait() == (i == victim ? -SIGKILL : 0));
+    }
+    master.signal(SIGTERM);
+    CHECK(master.wait() == 0);
+    ++(by_byte ? by_bytes : by_moments).rounds;
+}
+
+void kill_members(const char* kind) {
+    const std::uint64_t rounds = from_environment("PCCL_KILL_ROUNDS", 4), first = first_seed();
+    if (rounds == 0) return;
+    std::printf("%s: a member dies, seeds from %llu\n", kind, static_cast<unsigned long long>(first));
+    std::fflush(stdout);
+    Total by_bytes, by_moments;
+    for (std::uint64_t round = 0; round < rounds; ++round) kill_member(kind, first + round, by_bytes, by_moments);
+    std::printf("%s: %zu members killed at a byte (%zu failed tries), %zu at a moment (%zu)\n", kind, by_bytes.rounds,
+                by_bytes.failed, by_moments.rounds, by_moments.failed);
+}
+
+constexpr const char* patience_ms = "300000";
+
+// A master on a state directory, with many lives: each ends at a byte that is drawn, and the next one begins at once.
+class DyingMaster {
+public:
+    DyingMaster(Random& random, std::size_t deaths) : random_(random), deaths_left_(deaths) {
+        auto first = std::make_unique<MasterProcess>(environment());
+        port_ = first->port();
+        process_ = std::move(first);
+    }
+    std::uint16_t port() const { return port_; }
+    Process& process() { return *process_; }
+    std::size_t deaths_left() const { return deaths_left_; }
+    std::string logs() const { return logs_ + process_->log_text(); }
+
+    // Starts the first life that ends by itself.
+    void begin_to_die() {
+        process_->signal(SIGKILL);
+        process_->wait();
+        start_again();
+    }
+    // If it has died: starts it again. The last life does not end by itself.
+    bool look() {
+        if (!process_->has_ended()) return false;
+        INFO(logs());
+        REQUIRE(process_->wait() == -SIGKILL);
+        --deaths_left_;
+        start_again();
         return true;
     }
-    pcclResult_t barrier() {
-        info.members = members.data();
-        info.members_capacity = members.size();
-        return pcclBarrier(99, comm, &info);
+
+private:
+    // On a slow machine, lives that end at once take long together.
+    Environment environment() const {
+        Environment environment = directory_.environment();
+        environment["PCCL_MASTER_TIMEOUT_MS"] = patience_ms;
+        return environment;
     }
-    // One attempt. Writes whether buffers hold what they should, and what all members must agree on.
-    pcclResult_t attempt(int step, bool& right, std::string& agreed) {
-        const std::size_t count = step % 2 == 0 ? count_max : 1'000;
-        Values send(count), receive(peers * count);
-        for (std::size_t i = 0; i < count; ++i) send[i] = element(lane, i);
-        const Values before = send;
-        pcclReduceDescriptor_t reduction = describe(count, 1, pcclSum, pcclUint64);
-        const pcclCopyDescriptor_t copy = {count, pcclUint64, 1};
-        const pcclPeerId_t root = members[0].peer;
-        const std::size_t world = info.local_world_size, index = info.local_index;
-        const std::size_t first = count * index / world, own = count * (index + 1) / world - first;
-        std::vector<std::uint64_t> counts;
-        for (std::size_t k = 0; k < world; ++k) counts.push_back(count * (k + 1) / world - count * k / world);
-        std::string text;
-        pcclResult_t result = pcclInternalError;
-        right = true;
-        say("begin " + std::to_string(step));
-        switch (step % kinds) {
-        case 0:
-            result = pcclAllGather(send.data(), receive.data(), receive.size(), &copy, comm, &info);
-            for (std::size_t k = 0; result == pcclSuccess && k < info.local_world_size; ++k)
-                right = right && is_sum(receive.data() + k * count, 0, count, text);
-            right = right && send == before;
-            break;
-        case 1:
-            result = pcclBroadcast(send.data(), send.data(), &root, &copy, comm, &info);
-            right = result == pcclSuccess ? is_sum(send.data(), 0, count, text) : send == before;
-            break;
-        case 2:
-            result = pcclReduceScatter(send.data(), send.data(), own, &reduction, comm, &info);
-            right = result == pcclSuccess ? is_sum(send.data(), first, own, text) : send == before;
-            break;
-        case 3:
-            result = pcclReduce(send.data(), send.data(), &root, &reduction, comm, &info);
-            right = result == pcclSuccess && index == 0 ? is_sum(send.data(), 0, count, text) : send == before;
-            text.clear();
-            break;
-        case 5:
-            result = pcclGather(send.data(), index == 0 ? receive.data() : nullptr, receive.size(), &root, &copy, comm,
-                                &info);
-            for (std::size_t k = 0; result == pcclSuccess && index == 0 && k < info.local_world_size; ++k)
-                right = right && is_sum(receive.data() + k * count, 0, count, text);
-            right = right && send == before;
-            text.clear();
-            break;
-        case 6: {
-            const pcclPieces_t pieces = {counts.data(), counts.size()};
-            result = pcclScatter(send.data(), &pieces, index == 0 ? send.data() : receive.data(), own, &root, &copy,
-                                 comm, &info);
-            if (result != pcclSuccess || index != 0) right = send == before;
-            if (result == pcclSuccess)
-                right = right && is_sum(index == 0 ? send.data() : receive.data(), first, own, text);
-            break;
+    void start_again() {
+        logs_ += "---- life of a master: " + life_ + "\n" + process_->log_text();
+        CHECK(process_->log_text().find("removed") == std::string::npos);
+        Environment environment = this->environment();
+        life_ = "without an end";
+        if (deaths_left_ > 0) {
+            // From the first byte after its start to some collectives later. A transaction writes whole pages.
+            const bool in_journal = random_.below(3) == 0;
+            const std::uint64_t bytes = 1 + random_.below(in_journal ? 200'000 : random_.below(4) == 0 ? 600 : 8'000);
+            environment["LD_PRELOAD"] = PCCL_TEST_DYING;
+            environment["ASAN_OPTIONS"] = "verify_asan_link_order=0";
+            environment[in_journal ? "PCCL_TEST_DIE_AFTER_JOURNAL_BYTES" : "PCCL_TEST_DIE_AFTER_BYTES"] =
+                std::to_string(bytes);
+            life_ = std::to_string(bytes) + (in_journal ? " bytes of the journal" : " bytes of messages");
         }
-        case 7: {
-            const pcclPieces_t pieces = {counts.data(), counts.size()};
-            result = pcclAllToAll(send.data(), &pieces, receive.data(), receive.size(), &copy, comm, &info);
-            for (std::size_t k = 0; result == pcclSuccess && k < info.local_world_size; ++k)
-                right = right && is_sum(receive.data() + k * own, first, own, text);
-            right = right && send == before;
-            break;
-        }
-        case 8: result = barrier(); break;
-        default: {
-            pcclReduceInfo_t reduced{};
-            result = pcclAllReduce(send.data(), send.data(), &reduction, comm, &reduced);
-            right = result == pcclSuccess ? is_sum(send.data(), 0, count, text) : send == before;
-        }
-        }
-        agreed = result == pcclSuccess ? text : "";
-        return result;
+        process_ = std::make_unique<Process>(
+            std::vector<std::string>{PCCL_TEST_MASTER, "--listen", "127.0.0.1:" + std::to_string(port_)}, environment);
     }
-    // The root died before the others had started. The next attempt takes another one.
-    static bool is_root_gone(int step, pcclResult_t result) {
-        const int kind = step % kinds;
-        return (kind == 1 || kind == 3 || kind == 5 || kind == 6) && result == pcclInvalidArgument;
-    }
-    int run(std::uint16_t port) {
-        pcclInit();
-        const pcclCommCreateParams_t params = params_for(port);
-        if (pcclCreateCommunicator(&params, &comm) != pcclSuccess || pcclConnect(comm) != pcclSuccess) return 4;
-        for (int world = 0; world != static_cast<int>(peers);) {
-            if (pcclUpdateTopology(comm) != pcclSuccess) return 5;
-            if (pcclGetAttribute(comm, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE, &world) != pcclSuccess) return 6;
-        }
-        int tries = 0;
-        for (int step = 0; step < steps;) {
-            if (++tries > 100) return 7;
-            pcclResult_t result = barrier();
-            std::string agreed;
-            bool right = true;
-            if (result == pcclSuccess) {
-                result = attempt(step, right, agreed);
+
+    Random& random_;
+    std::size_t deaths_left_;
+    StateDirectory directory_;
+    std::unique_ptr<Process> process_;
+    std::uint16_t port_ = 0;
+    std::string life_ = "the first", logs_;
+};
+
+// Sends `command` to all peers and waits for the ends of all, while the master dies and starts again.
+void play_step(Peers& peers, DyingMaster& master, const std::string& command, Total& total) {
+    std::vector<Outcome> outcomes(peers.size());
+    for (std::size_t i = 0; i < peers.size(); ++i) peers[i].send(command);
+    auto deadline = std::chrono::steady_clock::now() + hang_guard;
+    for (bool all = false; !all;) {
+        bool moved = master.look();
+        all = true;
+        for (std::size_t i = 0; i < peers.size(); ++i) {
+            if (outcomes[i].ended) continue;
+            if (const auto line = peers[i].poll_line(std::chrono::milliseconds(1))) {
+                outcomes[i].note(*line);
+                moved = true;
+            } else if (peers[i].has_ended()) {
+                FAIL(command << ": a peer has ended\n" << peers.logs() << master.logs());
             }
-            say("end " + std::to_string(step) + " " + std::to_string(right) + " " + std::to_string(result) + agreed);
-            if (result == pcclSuccess)
-                ++step;
-            else if (result != pcclRankConnectionLost && !is_root_gone(step, result))
-                return 8;
+            all = all && outcomes[i].ended;
         }
-        return pcclDestroyCommunicator(comm) == pcclSuccess ? 0 : 9;
+        const auto now = std::chrono::steady_clock::now();
+        if (moved) deadline = now + hang_guard;
+        if (now > deadline) FAIL(command << " hangs\n" << peers.logs() << master.logs());
     }
-};
-
-struct Started {
-    pid_t pid = 0;
-    int port = -1;  // write end: the port of the master goes there
-    FILE* lines = nullptr;
-};
-
-Started start(std::size_t lane) {
-    int to[2], from[2];
-    REQUIRE(pipe(to) == 0);
-    REQUIRE(pipe(from) == 0);
-    Started started;
-    started.pid = fork();
-    REQUIRE(started.pid >= 0);
-    if (started.pid == 0) {
-        close(to[1]);
-        std::uint16_t port = 0;
-        if (read(to[0], &port, sizeof port) != sizeof port) _exit(2);
-        Child child{lane, from[1]};
-        _exit(child.run(port));
+    INFO(command << "\n" << peers.logs() << master.logs());
+    for (const Outcome& outcome : outcomes) {
+        CHECK(outcome.world == std::to_string(peers.size()));
+        CHECK(outcome.tries == outcomes.front().tries);
     }
-    close(to[0]);
-    close(from[1]);
-    started.port = to[1];
-    started.lines = fdopen(from[0], "r");
-    return started;
+    ++total.rounds;
+    total.failed += outcomes.front().failures();
 }
 
-std::string line_of(FILE* file) {
-    std::array<char, 256> text{};
-    if (fgets(text.data(), text.size(), file) == nullptr) return {};
-    std::string line = text.data();
-    while (!line.empty() && line.back() == '\n') line.pop_back();
-    return line;
-}
-
-// The moment of the death. Nothing waits for an event here.
-void let_pass(long microseconds) {
-    const timespec pause{0, microseconds * 1000};
-    nanosleep(&pause, nullptr);
-}
-
-void kill_in_step(int step, long delay_us) {
-    setenv("PCCL_PORT_RANGE", "0", 1);
-    std::vector<Started> started;
-    for (std::size_t lane = 0; lane < peers; ++lane) started.push_back(start(lane));
-    pcclInit();
-    const LocalMaster master;
-    REQUIRE(master.runs());
-    const std::uint16_t port = master.port();
-    for (const Started& one : started) REQUIRE(write(one.port, &port, sizeof port) == sizeof port);
-    const std::string moment = "begin " + std::to_string(step);
-    for (std::string line = line_of(started[2].lines); line != moment; line = line_of(started[2].lines))
-        REQUIRE_FALSE(line.empty());
-    let_pass(delay_us);
-    kill(started[2].pid, SIGKILL);
-    std::vector<std::vector<std::string>> outcomes(2);
-    for (std::size_t i = 0; i < 2; ++i) {
-        for (std::string line = line_of(started[i].lines); !line.empty(); line = line_of(started[i].lines)) {
-            std::istringstream words(line);
-            std::string word;
-            int at = 0, right = 0;
-            words >> word >> at >> right;
-            if (word != "end") continue;
-            INFO("peer " << i << ": " << line);
-            CHECK(right == 1);
-            outcomes[i].push_back(line);
-        }
+void kill_masters(const char* kind) {
+    const std::uint64_t deaths = from_environment("PCCL_MASTER_KILLS", 3), seed = first_seed();
+    if (deaths == 0) return;
+    std::printf("%s: the master dies, seed %llu\n", kind, static_cast<unsigned long long>(seed));
+    std::fflush(stdout);
+    INFO("PCCL_KILL_SEED=" << seed << " PCCL_MASTER_KILLS=" << deaths << ": " << kind);
+    Random random(seed);
+    DyingMaster master(random, deaths);
+    const std::size_t count = 2 + random.below(3);
+    Peers peers(master.port(), count,
+                {{"PCCL_SHARED_MEMORY", random.below(2) == 0 ? "0" : "1"}, {"PCCL_MASTER_TIMEOUT_MS", patience_ms}});
+    for (std::size_t i = 0; i < count; ++i) REQUIRE(peers[i].expect_line() == "ready");
+    master.begin_to_die();
+    Total total;
+    for (int step = 0, undisturbed = 0; undisturbed < 2; ++step) {
+        REQUIRE(step < 100'000);  // or the master does not count its bytes
+        if (master.deaths_left() == 0) ++undisturbed;
+        play_step(peers, master,
+                  std::string("run ") + kind + " " + std::to_string(draw_count(random)) + " " +
+                      std::to_string(random.below(count)) + " " + std::to_string(step),
+                  total);
     }
-    CHECK(outcomes[0] == outcomes[1]);
-    for (std::size_t i = 0; i < peers; ++i) {
-        int status = 0;
-        REQUIRE(waitpid(started[i].pid, &status, 0) == started[i].pid);
-        if (i < 2) {
-            CHECK(WIFEXITED(status));
-            CHECK(WEXITSTATUS(status) == 0);
-        }
-        fclose(started[i].lines);
-        close(started[i].port);
+    for (std::size_t i = 0; i < count; ++i) {
+        peers[i].send("quit");
+        CHECK(peers[i].wait() == 0);
     }
+    master.process().signal(SIGTERM);
+    CHECK(master.process().wait() == 0);
+    std::printf("%s: %llu masters killed during %zu collectives, with %zu failed tries\n", kind,
+                static_cast<unsigned long long>(deaths), total.rounds, total.failed);
 }
 
 }  // namespace
 
-// Each at several moments: the collective takes some milliseconds.
-TEST_CASE("a member dies in an all-gather") {
-    for (const long delay_us : {500, 3'000, 8'000}) kill_in_step(0, delay_us);
-}
+TEST_CASE("a member dies in an all-reduce") { kill_members("all_reduce"); }
+TEST_CASE("a member dies in an all-gather") { kill_members("all_gather"); }
+TEST_CASE("a member dies in a broadcast") { kill_members("broadcast"); }
+TEST_CASE("a member dies in a reduce-scatter") { kill_members("reduce_scatter"); }
+TEST_CASE("a member dies in a reduce") { kill_members("reduce"); }
+TEST_CASE("a member dies in a gather") { kill_members("gather"); }
+TEST_CASE("a member dies in a scatter") { kill_members("scatter"); }
+TEST_CASE("a member dies in an all-to-all") { kill_members("all_to_all"); }
+TEST_CASE("a member dies in a barrier") { kill_members("barrier"); }
 
-TEST_CASE("a member dies in a broadcast") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(10, delay_us);
-}
-
-TEST_CASE("a member dies in a reduce-scatter") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(2, delay_us);
-}
-
-TEST_CASE("a member dies in a reduce") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(12, delay_us);
-}
-
-TEST_CASE("a member dies in a gather") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(14, delay_us);
-}
-
-TEST_CASE("a member dies in a scatter") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(6, delay_us);
-}
-
-TEST_CASE("a member dies in an all-to-all") {
-    for (const long delay_us : {500, 2'000, 4'000}) kill_in_step(16, delay_us);
-}
+TEST_CASE("the master dies in an all-reduce") { kill_masters("all_reduce"); }
+TEST_CASE("the master dies in an all-gather") { kill_masters("all_gather"); }
+TEST_CASE("the master dies in a broadcast") { kill_masters("broadcast"); }
+TEST_CASE("the master dies in a reduce-scatter") { kill_masters("reduce_scatter"); }
+TEST_CASE("the master dies in a reduce") { kill_masters("reduce"); }
+TEST_CASE("the master dies in a gather") { kill_masters("gather"); }
+TEST_CASE("the master dies in a scatter") { kill_masters("scatter"); }
+TEST_CASE("the master dies in an all-to-all") { kill_masters("all_to_all"); }
+TEST_CASE("the master dies in a barrier") { kill_masters("barrier"); }

@@ -298,43 +298,92 @@ TEST_CASE("three members: every collective, every size") { every_collective(3); 
 TEST_CASE("four members: every collective, every size") { every_collective(4); }
 
 TEST_CASE("collectives of several kinds are in flight together") {
-    constexpr std::size_t world = 3, count = 200'000;
+    constexpr std::size_t world = 3, count = 60'000, each = count / world, kinds = 9;
     const LocalRun run(world);
+    const std::vector<std::size_t> order = order_of(run, world);
     const pcclPeerId_t root = id_of(run[1]);
-    std::vector<Values> gathered(world, Values(world * count)), reduced(world, Values(count)),
-        copied(world, Values(count));
-    std::vector<Info> infos(world);
+    struct Member {
+        Values gathered = Values(world * count), reduced = Values(count), copied = Values(count),
+               scattered = Values(each), reduced_at = Values(count), gathered_at = Values(world * count),
+               piece = Values(each), exchanged = Values(count);
+        Info gather_info;
+    };
+    std::vector<Member> members(world);
     const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
         const Values send = drawn(count, i);
-        const pcclCopyDescriptor_t gather = copy_of(count, 1), broadcast = copy_of(count, 3);
-        const pcclReduceDescriptor_t reduce = describe(count, 2, pcclSum, type);
-        pcclAsyncReduceOp_t handles[4] = {};
-        const std::function<pcclResult_t()> launches[] = {
+        Member& own = members[i];
+        const bool is_root = i == 1;
+        const pcclPieces_t pieces = {nullptr, world};
+        pcclAsyncReduceOp_t handles[kinds] = {};
+        const auto reduction = [&](std::uint64_t tag) { return describe(count, tag, pcclSum, type); };
+        const pcclCopyDescriptor_t gather = copy_of(count, 1), broadcast = copy_of(count, 3),
+                                   gather_at = copy_of(count, 7), scatter = copy_of(each, 8),
+                                   exchange = copy_of(each, 9);
+        const pcclReduceDescriptor_t reduce = reduction(2), scatter_sum = reduction(5), reduce_at = reduction(6);
+        const std::function<pcclResult_t()> launches[kinds] = {
             [&] {
-                return pcclAllGatherAsync(send.data(), gathered[i].data(), world * count, &gather, comm, &handles[0]);
+                return pcclAllGatherAsync(send.data(), own.gathered.data(), world * count, &gather, comm, &handles[0]);
             },
-            [&] { return pcclAllReduceAsync(send.data(), reduced[i].data(), &reduce, comm, &handles[1]); },
-            [&] { return pcclBroadcastAsync(send.data(), copied[i].data(), &root, &broadcast, comm, &handles[2]); },
+            [&] { return pcclAllReduceAsync(send.data(), own.reduced.data(), &reduce, comm, &handles[1]); },
+            [&] { return pcclBroadcastAsync(send.data(), own.copied.data(), &root, &broadcast, comm, &handles[2]); },
             [&] { return pcclBarrierAsync(4, comm, &handles[3]); },
+            [&] {
+                return pcclReduceScatterAsync(send.data(), own.scattered.data(), each, &scatter_sum, comm, &handles[4]);
+            },
+            [&] {
+                return pcclReduceAsync(send.data(), is_root ? own.reduced_at.data() : nullptr, &root, &reduce_at, comm,
+                                       &handles[5]);
+            },
+            [&] {
+                return pcclGatherAsync(send.data(), is_root ? own.gathered_at.data() : nullptr, world * count, &root,
+                                       &gather_at, comm, &handles[6]);
+            },
+            [&] {
+                return pcclScatterAsync(is_root ? send.data() : nullptr, is_root ? &pieces : nullptr, own.piece.data(),
+                                        each, &root, &scatter, comm, &handles[7]);
+            },
+            [&] {
+                return pcclAllToAllAsync(send.data(), &pieces, own.exchanged.data(), count, &exchange, comm,
+                                         &handles[8]);
+            },
         };
         // Each member has another order.
-        for (std::size_t k = 0; k < 4; ++k) {
-            if (const pcclResult_t result = launches[(k + i) % 4](); result != pcclSuccess) return result;
+        for (std::size_t k = 0; k < kinds; ++k) {
+            if (const pcclResult_t result = launches[(k + i) % kinds](); result != pcclSuccess) return result;
         }
         pcclReduceInfo_t info{};
-        for (std::size_t k = 1; k < 4; ++k) {
-            if (const pcclResult_t result = pcclAwaitAsyncReduce(&handles[k], &info); result != pcclSuccess)
+        for (std::size_t k = 1; k < kinds; ++k) {
+            if (const pcclResult_t result = k < 5 ? pcclAwaitAsyncReduce(&handles[k], &info)
+                                                  : pcclAwaitCollective(&handles[k], nullptr);
+                result != pcclSuccess)
                 return result;
         }
-        return pcclAwaitCollective(&handles[0], &infos[i].info);
+        return pcclAwaitCollective(&handles[0], &own.gather_info.info);
     });
     REQUIRE(all_are(results, pcclSuccess));
-    for (std::size_t i = 0; i < world; ++i) {
-        CHECK(gathered[i] == gathered[0]);
-        CHECK(reduced[i] == sum_of(world, count));
-        CHECK(copied[i] == drawn(count, 1));
-        CHECK(infos[i].members[2].count == count);
+    const Values sum = sum_of(world, count);
+    const auto piece_of = [](const Values& values, std::size_t index) {
+        const auto begin = values.begin() + static_cast<std::ptrdiff_t>(index * each);
+        return Values(begin, begin + static_cast<std::ptrdiff_t>(each));
+    };
+    Values all;
+    for (const std::size_t i : order) {
+        const Values one = drawn(count, i);
+        all.insert(all.end(), one.begin(), one.end());
     }
+    for (std::size_t k = 0; k < world; ++k) {
+        const Member& member = members[order[k]];
+        CHECK(member.gathered == all);
+        CHECK(member.gather_info.members[2].count == count);
+        CHECK(member.reduced == sum);
+        CHECK(member.copied == drawn(count, 1));
+        CHECK(member.scattered == piece_of(sum, k));
+        CHECK(member.piece == piece_of(drawn(count, 1), k));
+        for (std::size_t from = 0; from < world; ++from)
+            CHECK(piece_of(member.exchanged, from) == piece_of(drawn(count, order[from]), k));
+    }
+    CHECK(members[1].reduced_at == sum);
+    CHECK(members[1].gathered_at == all);
 }
 
 namespace {

@@ -348,6 +348,46 @@ TEST_CASE("abort makes every call return, and the communicator may join again") 
     CHECK(pcclDestroyCommunicator(again) == pcclSuccess);
 }
 
+TEST_CASE("a wait check ends the waits of its own thread alone") {
+    LocalRun run(2);
+    struct Check {
+        std::atomic<int> calls{0};
+        std::atomic<bool> ends{false};
+        static bool asked(void* user) {
+            auto& check = *static_cast<Check*>(user);
+            ++check.calls;
+            return check.ends;
+        }
+    } check;
+    pcclComm_t* waiting = run[1];
+    pcclResult_t checked = pcclInternalError, after = pcclInternalError, set = pcclInternalError,
+                 removed = pcclInternalError;
+    int calls_before = 0, calls_after = 0;
+    std::thread thread([&] {
+        set = pcclSetWaitCheck(&Check::asked, &check);
+        // It cannot end: the other member takes no part.
+        checked = pcclBarrier(1, waiting, nullptr);
+        removed = pcclSetWaitCheck(nullptr, nullptr);
+        calls_before = check.calls;
+        after = pcclBarrier(1, waiting, nullptr);
+        calls_after = check.calls;
+    });
+    while (check.calls < 2) std::this_thread::yield();
+    CHECK(attribute(waiting, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE) == 2);
+    check.ends = true;
+    thread.join();
+    CHECK(set == pcclSuccess);
+    CHECK(removed == pcclSuccess);
+    CHECK(checked == pcclRankConnectionLost);
+    CHECK(after == pcclTooFewPeers);
+    CHECK(calls_after == calls_before);
+    CHECK(attribute(waiting, PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE) == 1);
+    pcclComm_t* again = run.take(1);
+    run.rejoin(again);
+    CHECK(attribute(run[0], PCCL_ATTRIBUTE_GLOBAL_WORLD_SIZE) == 2);
+    pcclDestroyCommunicator(again);
+}
+
 TEST_CASE("abort ends a connect that waits, and does nothing before one") {
     LocalRun run(1);
     pcclComm_t* comm = nullptr;

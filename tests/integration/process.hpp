@@ -38,6 +38,8 @@ public:
     void signal(int number) { child_.signal(number); }
     // Exit code, or -number of the signal that ended it. Throws when the guard expires.
     int wait(std::chrono::milliseconds guard = hang_guard);
+    // Does not block.
+    bool has_ended() { return child_.reap(); }
     pid_t pid() const { return child_.pid(); }
     // What the process has written to standard error so far.
     std::string log_text() const;

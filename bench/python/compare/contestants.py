@@ -67,6 +67,21 @@ class Contestant:
             raise Failed(f"{self.name}: no times")
         return result
 
+    def move(self, kind: str, size_bytes: int, iterations: int, timeout_s: float) -> list[float]:
+        """Collectives of one kind (bench/collectives.hpp); the time of each in ms, from the first begin of a member to
+        the last end."""
+        for speaker in self.speakers:
+            speaker.write_line(f"move {kind} {size_bytes} {iterations}")
+        ranks = []
+        for speaker in self.speakers:
+            code, *times = speaker.expect("moved", timeout_s)
+            if code != "0" or len(times) != 2 * iterations:
+                raise Failed(f"{self.name}: {kind} of {size_bytes} bytes failed with {code}")
+            ranks.append([int(time_ns) for time_ns in times])
+        begins = [min(times) for times in zip(*(rank[::2] for rank in ranks))]
+        ends = [max(times) for times in zip(*(rank[1::2] for rank in ranks))]
+        return [(end - begin) * 1e-6 for begin, end in zip(begins, ends)]
+
     def spawn(self, arguments: list[str], environment: dict[str, str] | None = None) -> Child:
         child = Child(arguments, environment)
         self.children.append(child)
@@ -90,16 +105,23 @@ class Contestant:
 
 class Ours(Contestant):
     name = "pccl"
+    environment: dict[str, str] = {}
 
     def missing(self) -> str:
         return "" if os.access(self._program("pccl-bench"), os.X_OK) else "pccl-bench is not part of this build"
 
-    def start(self, network: Network) -> None:
-        everywhere = {"PCCL_PORT_RANGE": "0"}
+    def start_master(self, network: Network, everywhere: dict[str, str]) -> tuple[str, str]:
+        """The master's address and port."""
         program = self._program("pccl-bench")
-        host = network.addresses[0]
-        master = self.spawn([*network.prefix(0), program, "--role", "master", "--master-host", host], everywhere)
+        place, host = network.master()
+        master = self.spawn([*place, program, "--role", "master", "--master-host", host], everywhere)
         (port,) = master.expect("port", START_S)
+        return host, port
+
+    def start(self, network: Network) -> None:
+        everywhere = {"PCCL_PORT_RANGE": "0", **self.environment}
+        program = self._program("pccl-bench")
+        host, port = self.start_master(network, everywhere)
         for rank in range(network.peers):
             peer = self.spawn(
                 [
@@ -111,6 +133,36 @@ class Ours(Contestant):
                 {**everywhere, "PCCL_BIND_ADDRESS": network.addresses[rank]},
             )  # fmt: skip
             self.speakers.append(peer)
+        for speaker in self.speakers:
+            speaker.expect("ready", START_S)
+
+
+class OursOverTcp(Ours):
+    name = "pccl, TCP"
+    environment = {"PCCL_SHARED_MEMORY": "0"}
+
+
+class OursThroughTorch(Ours):
+    """The backend of torch.distributed. It moves arrays, but does not obey the command `reduce`."""
+
+    name = "pccl, torch"
+
+    def missing(self) -> str:
+        try:
+            run([self.tools.python, "-B", "-c", "import pccl.torch"], 60)
+        except Failed:
+            return f"{self.tools.python} cannot import pccl.torch"
+        return super().missing()
+
+    def start(self, network: Network) -> None:
+        everywhere = {"PCCL_PORT_RANGE": "0", **self.environment}
+        host, port = self.start_master(network, everywhere)
+        for rank in range(network.peers):
+            self.speakers.append(self.spawn(
+                [*network.prefix(rank), self.tools.python, "-B", str(self.tools.scripts / "torch_peer.py"), str(rank),
+                 str(network.peers), f"{host}:{port}"],
+                {**everywhere, "PCCL_BIND_ADDRESS": network.addresses[rank], "OMP_NUM_THREADS": "1"},
+            ))  # fmt: skip
         for speaker in self.speakers:
             speaker.expect("ready", START_S)
 

@@ -193,6 +193,10 @@ class Network:
     def prefix(self, peer: int) -> list[str]:
         return ["nsenter", "--net=" + self.namespaces[peer]] if self.namespaces else []
 
+    def master(self) -> tuple[list[str], str]:
+        """Where a master runs, and its address."""
+        return self.prefix(0), self.addresses[0]
+
     def inside(self, peer: int, *command: str) -> str:
         return run([*self.prefix(peer), *command])
 
@@ -260,21 +264,10 @@ def lan(setting: Setting, peers: int) -> Network:
     """A veth pair for each peer, a bridge in the middle, and a token bucket (tc tbf) in both directions."""
     network = Network(setting, peers)
     try:
-        network.interface = "eth0"
-        network.addresses = [f"10.98.0.{i + 1}" for i in range(peers)]
-        network.namespaces = [network.hold_namespace() for _ in range(peers)]
-        middle = network.hold_namespace()
-        inside_middle = ["nsenter", "--net=" + middle]
-        run([*inside_middle, "ip", "link", "add", "bridge0", "type", "bridge"])
-        run([*inside_middle, "ip", "link", "set", "bridge0", "up"])
+        inside_middle = _join_by_bridge(network)
         shape = ["root", "tbf", "rate", f"{setting.interface_mbit:g}mbit", "burst", "256kb", "latency",
                  f"{setting.queue_ms:g}ms"]  # fmt: skip
-        for i, namespace in enumerate(network.namespaces):
-            pid = namespace.split("/")[2]
-            run([*inside_middle, "ip", "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", pid])
-            run([*inside_middle, "ip", "link", "set", f"port{i}", "master", "bridge0", "up"])
-            network.inside(i, "ip", "address", "add", f"{network.addresses[i]}/24", "dev", "eth0")
-            network.inside(i, "ip", "link", "set", "eth0", "up")
+        for i in range(peers):
             network.inside(i, "tc", "qdisc", "add", "dev", "eth0", *shape)
             run([*inside_middle, "tc", "qdisc", "add", "dev", f"port{i}", *shape])
         network.allow_large_windows()
@@ -282,6 +275,61 @@ def lan(setting: Setting, peers: int) -> Network:
         network.close()
         raise
     return network
+
+
+def _join_by_bridge(network: Network, mtu: int = 1500) -> list[str]:
+    """A namespace for each peer, and one in the middle: its port{i} is the other end of eth0 of peer i. Returns the
+    prefix for commands in the middle."""
+    network.interface = "eth0"
+    network.addresses = [f"10.98.0.{i + 1}" for i in range(network.peers)]
+    network.namespaces = [network.hold_namespace() for _ in range(network.peers)]
+    inside_middle = ["nsenter", "--net=" + network.hold_namespace()]
+    run([*inside_middle, "ip", "link", "add", "bridge0", "type", "bridge"])
+    run([*inside_middle, "ip", "link", "set", "bridge0", "up"])
+    for i, namespace in enumerate(network.namespaces):
+        pid = namespace.split("/")[2]
+        run([*inside_middle, "ip", "link", "add", f"port{i}", "mtu", str(mtu), "type", "veth",
+             "peer", "name", "eth0", "mtu", str(mtu), "netns", pid])  # fmt: skip
+        run([*inside_middle, "ip", "link", "set", f"port{i}", "master", "bridge0", "up"])
+        network.inside(i, "ip", "address", "add", f"{network.addresses[i]}/24", "dev", "eth0")
+        network.inside(i, "ip", "link", "set", "eth0", "up")
+    return inside_middle
+
+
+class CountedNetwork(Network):
+    """A namespace for each peer, joined by a bridge, whose ports count every frame. A master is beside the bridge, so
+    no peer's counters have its bytes."""
+
+    MASTER = "10.98.0.254"
+
+    def __enter__(self) -> CountedNetwork:
+        return self
+
+    def __init__(self, peers: int, mtu: int) -> None:
+        super().__init__(Setting("counted"), peers)
+        try:
+            self._inside_middle = _join_by_bridge(self, mtu)
+            run([*self._inside_middle, "ip", "address", "add", f"{self.MASTER}/24", "dev", "bridge0"])
+            for i in range(peers):
+                # One frame for each segment. With segmentation offload the counters would count one header for many.
+                self.inside(i, "ip", "link", "set", "dev", "eth0", "gso_max_segs", "1")
+            self.allow_large_windows()
+        except BaseException:
+            self.close()
+            raise
+
+    def master(self) -> tuple[list[str], str]:
+        return self._inside_middle, self.MASTER
+
+    def counters(self) -> list[tuple[int, int]]:
+        """For each peer: bytes that left it and bytes that entered it, with all headers, since it was made."""
+        ports = {}
+        for line in run([*self._inside_middle, "cat", "/proc/net/dev"]).splitlines():
+            name, _, numbers = line.partition(":")
+            words = numbers.split()
+            if name.strip().startswith("port"):
+                ports[int(name.strip()[4:])] = int(words[0]), int(words[8])
+        return [ports[i] for i in range(self.peers)]
 
 
 def wan(setting: Setting, peers: int, programs: Path) -> Network:
