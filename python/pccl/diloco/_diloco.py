@@ -19,6 +19,8 @@ from pccl.diloco._event import Event
 from pccl.diloco._node import Node
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters, Parts
+from pccl.diloco._replica import replica_of
+from pccl.diloco._replica_membership import ReplicaMembership
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._training import Training
 
@@ -124,7 +126,7 @@ class DiLoCo(Training):
         """
         parts = None if isinstance(fragments, int) else fragments
         count = fragments if isinstance(fragments, int) else len(fragments)
-        if process_group is not None and process_group.rank() > 0:
+        if process_group is not None and process_group.rank() > 0 and (comm is None or comm._gang is None):
             from pccl.diloco._follower import Follower
 
             self.__class__ = Follower
@@ -146,13 +148,18 @@ class DiLoCo(Training):
             raise ValueError(f"min_peers is {min_peers} (at least 1), check_every is {check_every} (at least 0)")
         if max_norm is not None and not max_norm > 0:
             raise ValueError(f"max_norm is {max_norm}; use a number above 0, or None")
-        if comm is None:
-            raise argument_error("DiLoCo", "comm is None; only ranks of process_group above 0 have no communicator")
         self._max_norm = max_norm
         self._weighted = weighted
         self._unsent = [0] * count
         self._inner_optimizer = inner_optimizer
-        self._parameters = Parameters(model, parts)
+        self._replica = None
+        self._model = 0
+        if process_group is not None and comm is not None and comm._gang is not None:
+            self._replica, self._parameters = replica_of(process_group, comm, model, parts, count)
+        else:
+            self._parameters = Parameters(model, parts)
+        if comm is None:
+            raise argument_error("DiLoCo", "comm is None; only ranks of process_group above 0 have no communicator")
         size = self._parameters.size
         if size < count:
             raise ValueError(f"{count} fragments of {size} parameters; use at most one per parameter")
@@ -171,7 +178,7 @@ class DiLoCo(Training):
         )
         self._parameters.read(self._outer)
         self._began = self._outer.clone() if eager else None
-        self._counters = torch.zeros(4, dtype=torch.int64, device="cpu")
+        self._counters = torch.zeros(4 if self._replica is None else 5, dtype=torch.int64, device="cpu")
         self._waiting_for = min_peers
         self._inner_step = 0
         self._outer_step = 0
@@ -191,18 +198,26 @@ class DiLoCo(Training):
         ]
         if self._momentum is not None:
             entries.append(pccl.TensorInfo.from_torch(self._momentum, "diloco.momentum"))
-        self._membership = Membership(comm, pccl.SharedState(entries), rejoin_timeout_s, "DiLoCo.join")
+        state = pccl.SharedState(entries)
+        self._membership = (
+            Membership(comm, state, rejoin_timeout_s, "DiLoCo.join")
+            if self._replica is None
+            else ReplicaMembership(
+                comm, state, rejoin_timeout_s, "DiLoCo.join", self._replica, lambda: self._counters[1:].tolist()
+            )
+        )
         self._check_every = check_every
         self._tag = tag
         self._on_event = on_event
         self._transfer = None
         self._in_flight = None
         self._own_weight = 0
+        self._is_finite = True
         self._restored = None
         self._joined = False
         self._has_cleaned = False
         self._node = None
-        if process_group is not None and process_group.size() > 1:
+        if process_group is not None and process_group.size() > 1 and self._replica is None:
             self._node = Node(process_group, self._parameters.all)
 
     # ---- where the training stands -----------------------------------------------------------------------------------
@@ -246,7 +261,7 @@ class DiLoCo(Training):
         member. Does nothing if this peer has joined already.
         """
         if not self._joined:
-            with self._telling_the_node():
+            with self._together():
                 # All ranks begin with what rank 0 has: its initial parameters, those of the run, or a checkpoint.
                 self._parameters.was_written = True
                 self._join()
@@ -284,10 +299,10 @@ class DiLoCo(Training):
         for fragment, before in enumerate(self._unsent):
             self._unsent[fragment] = 1 if samples is None else min(before + samples, WEIGHT_LIMIT - 1)
         self._inner_step += 1
-        if self._node is None:
+        if self._node is None and self._replica is None:
             self._advance()
         elif self._schedule.does_anything(self._inner_step):
-            with self._telling_the_node():
+            with self._together():
                 self._advance()
 
     def _check_samples(self, samples: int | None) -> None:
@@ -306,7 +321,7 @@ class DiLoCo(Training):
         Blocks until the average has arrived; makes no vote. All members should end at the same step; otherwise those
         that stay go on without this peer.
         """
-        with self._telling_the_node():
+        with self._together():
             if self._transfer is not None and self._in_flight is not None:
                 fragment = self._in_flight
                 try:
@@ -368,3 +383,4 @@ class DiLoCo(Training):
         self._outer_step = int(state["outer_step"])
         self._batches = int(state["batches"])
         self._membership.revision = int(state["revision"])
+        self._model = int(state.get("model", 0))

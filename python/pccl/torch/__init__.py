@@ -29,7 +29,16 @@ from pccl.torch._ddp import ddp_hook
 from pccl.torch._grid import ReplicaGrid
 from pccl.torch._local import local_tensor, local_tensors, shared_state
 from pccl.torch._process_group import ProcessGroupPCCL
+from pccl.torch._replica import replica_communicator
 
-__all__ = ["ProcessGroupPCCL", "ReplicaGrid", "ddp_hook", "local_tensor", "local_tensors", "shared_state"]
+__all__ = [
+    "ProcessGroupPCCL",
+    "ReplicaGrid",
+    "ddp_hook",
+    "local_tensor",
+    "local_tensors",
+    "replica_communicator",
+    "shared_state",
+]
 
 _register()
