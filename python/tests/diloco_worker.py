@@ -9,6 +9,7 @@ model is sharded: rank, size, port (of the store), name, kind (of the model).
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import signal
 from multiprocessing.connection import Connection
@@ -21,7 +22,7 @@ from dying import Dying
 import pccl
 from pccl.diloco import DiLoCo, Event
 
-INPUTS, HIDDEN, CLASSES, BATCH = 32, 700, 8, 32
+INPUTS, HIDDEN, CLASSES, BATCH = 32, 704, 8, 32
 
 
 class Leave(Exception):
@@ -83,14 +84,16 @@ def digest(*tensors: torch.Tensor | None) -> str:
     return state.hexdigest()
 
 
-def make_model(seed: int) -> torch.nn.Module:
+def make_model(seed: int, processes: int = 1) -> torch.nn.Module:
+    """Each process of a replica has as many parameters as a peer of one process, so that it can die while it sends."""
     torch.manual_seed(seed)
+    hidden = math.ceil(HIDDEN * math.sqrt(processes) / 16) * 16
     return torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, HIDDEN),
+        torch.nn.Linear(INPUTS, hidden),
         torch.nn.Tanh(),
-        torch.nn.Linear(HIDDEN, HIDDEN),
+        torch.nn.Linear(hidden, hidden),
         torch.nn.Tanh(),
-        torch.nn.Linear(HIDDEN, CLASSES),
+        torch.nn.Linear(hidden, CLASSES),
     )
 
 
@@ -131,12 +134,11 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     def say(said: str, **more: Any) -> None:
         link.send({"said": said, **more})
 
-    model = make_model(given["seed"])
+    rank, size = (0, 1) if given["replica"] is None else (given["replica"]["rank"], given["replica"]["size"])
+    model = make_model(given["seed"], size)
     settings: dict[str, Any] = {"peer_timeout_ms": given["timeout_ms"]}
     options = given["options"]
-    rank, size = 0, 1
     if given["replica"] is not None:
-        rank, size = given["replica"]["rank"], given["replica"]["size"]
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
         dist.init_process_group(
             "gloo", init_method=f"tcp://127.0.0.1:{given['replica']['port']}", rank=rank, world_size=size
