@@ -158,8 +158,12 @@ nightly_part() {
             PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
         chaos)
             command_python
+            local seed=()
+            [ -z "${PCCL_CHAOS_SEED:-}" ] || seed=(--seed "$PCCL_CHAOS_SEED")
             PYTHONPATH="$root/python" "$venv/bin/python" -B python/tests/diloco_chaos.py \
-                --minutes "${PCCL_CHAOS_MINUTES:-10}" ${PCCL_CHAOS_SEED:+--seed "$PCCL_CHAOS_SEED"} ;;
+                --shards 2 --minutes "${PCCL_CHAOS_MINUTES:-10}" "${seed[@]}" &&
+                PYTHONPATH="$root/python" "$venv/bin/python" -B python/tests/diloco_chaos.py \
+                    --minutes "${PCCL_CHAOS_MINUTES:-10}" "${seed[@]}" ;;
         docs)
             command_docs
             PCCL_BUILD_DIR="$build" PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q python/tests/test_docs.py ;;

@@ -29,16 +29,21 @@ from pccl.torch._ddp import ddp_hook
 from pccl.torch._grid import ReplicaGrid
 from pccl.torch._local import local_tensor, local_tensors, shared_state
 from pccl.torch._process_group import ProcessGroupPCCL
+from pccl.torch._reconfigure import ReconfigureOptions, get_reconfigure_handle, reconfigure, supports_reconfigure
 from pccl.torch._replica import replica_communicator
 
 __all__ = [
     "ProcessGroupPCCL",
+    "ReconfigureOptions",
     "ReplicaGrid",
     "ddp_hook",
+    "get_reconfigure_handle",
     "local_tensor",
     "local_tensors",
+    "reconfigure",
     "replica_communicator",
     "shared_state",
+    "supports_reconfigure",
 ]
 
 _register()
