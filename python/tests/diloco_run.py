@@ -284,9 +284,10 @@ class Run:
         elif said["said"] == "outer_step":
             holders = self.hashes.setdefault((peer.part, said["outer"]), {})
             holders.setdefault(said["hash"], []).append(peer.name)
-            assert len(holders) == 1, f"outer step {said['outer']} of part {peer.part} differs: {holders}\n{self.story()}"
+            where = f"outer step {said['outer']} of part {peer.part}"
+            assert len(holders) == 1, f"{where} differs: {holders}\n{self.story()}"
             batches = self.batches.setdefault(said["outer"], said["batches"])
-            assert batches == said["batches"], f"outer step {said['outer']}: other peers are in it\n{self.story()}"
+            assert batches == said["batches"], f"{where}: other peers are in it\n{self.story()}"
 
     def finish(self) -> float:
         """Trains to the end. Returns the loss of the model that all agree on."""

@@ -53,7 +53,8 @@ def make(kind: str, size: int, seed: int) -> Any:
         return DistributedDataParallel(model)
     if kind == "tp":
         # The bias of the second layer is a DTensor that all processes hold, and the norm is a plain module.
-        return parallelize_module(model, init_device_mesh("cpu", (size,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = init_device_mesh("cpu", (size,))
+        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     mesh = (
         init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
         if kind == "hsdp"
@@ -113,12 +114,12 @@ class Trainee:
         dist.destroy_process_group()
 
 
-def start_replica(start: Start, function: Any, master: str, kind: str, replica: int, *arguments: Any) -> list[Peer]:  # noqa: F811
+def start_replica(
+    start: Start, function: Any, master: str, kind: str, replica: int, *arguments: Any  # noqa: F811
+) -> list[Peer]:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     start.__dict__.setdefault("stores", []).append(store)  # it must live as long as the processes
-    return [
-        start(function, master, store.port, kind, replica, rank, *arguments) for rank in range(KINDS[kind])
-    ]
+    return [start(function, master, store.port, kind, replica, rank, *arguments) for rank in range(KINDS[kind])]
 
 
 def train(
@@ -408,7 +409,7 @@ def refused(_: Channel, master: str, port: int, kind: str, replica: int, rank: i
         DiLoCo(model, optimizer, trainee.comm)
     with pytest.raises(ValueError, match="is a DTensor.*replica_communicator"):
         DiLoCo(model, optimizer, None, process_group=group)
-    with pytest.raises(ValueError, match="fragments; use fewer"):
+    with pytest.raises(ValueError, match=r"with 2\d\d parameters, and there are 500 fragments"):
         DiLoCo(model, optimizer, trainee.comm, H=500, fragments=500, process_group=group)
     with pytest.raises(ValueError, match="process 1 of this replica: .*is at place 1 of a gang of 3|is at place"):
         DiLoCo(model, optimizer, pccl.Communicator(master, gang=("G", 3, rank), gang_timeout_s=1), process_group=group)
@@ -419,6 +420,19 @@ def refused(_: Channel, master: str, port: int, kind: str, replica: int, rank: i
     with pytest.raises(ValueError, match="mates_timeout_s is 0"):
         pccl.torch.replica_communicator(master, mates_timeout_s=0)
     trainee.leave()
+
+
+def refused_without_sharding(_: Channel, master: str, port: int, kind: str, replica: int, rank: int) -> None:
+    trainee = Trainee(master, port, kind, replica, rank, {"H": 4})
+    with pytest.raises(ValueError, match="process 1 of this replica would take part with no parameters of fragment 1"):
+        parts = [["0"], ["3.bias"]]
+        DiLoCo(trainee.model, trainee.optimizer, trainee.comm, fragments=parts, process_group=dist.group.WORLD)
+    trainee.leave()
+
+
+def test_a_fragment_that_only_one_process_would_send(start: Start, master: str) -> None:  # noqa: F811
+    for peer in start_replica(start, refused_without_sharding, master, "ddp", 0):
+        peer.result()
 
 
 def test_what_cannot_work_is_refused_in_all_processes(start: Start, master: str) -> None:  # noqa: F811

@@ -81,7 +81,7 @@ class DiLoCo(Training):
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """Does not touch the network. ValueError for options that cannot work.
+        """Does not touch the network, but for a replica of several processes. ValueError for options that cannot work.
 
         All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``eager``, ``mix``, ``quantize``
         and ``weighted``, and models whose trainable parameters have the same names, shapes and types. A peer that
@@ -90,7 +90,9 @@ class DiLoCo(Training):
         :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
         :param inner_optimizer: any optimizer of torch over parameters of ``model``; its state stays on this peer.
         :param comm: connected or not; the helper connects it when needed and never closes it. While the helper is in
-            use, no other code may vote on it (topology, shared state). None on ranks of ``process_group`` above 0.
+            use, no other code may vote on it (topology, shared state). With ``process_group``: that of rank 0, and None
+            on its other ranks; for a sharded model one on each rank, of a gang, as
+            :func:`pccl.torch.replica_communicator` makes it.
         :param H: inner steps per round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True). ``lr`` is a number, or a function that
             returns the learning rate behind a number of finished rounds. The function must be the same on all peers,
@@ -110,16 +112,20 @@ class DiLoCo(Training):
             the bytes), :class:`TopK` (only the largest elements, with error feedback; see :class:`SparseLoCo`), or
             options for the library's quantized ring (without error feedback).
         :param min_peers: ``join()`` returns when the run has begun, or when it has this many members in all groups
-            together. The first peer's value counts. A run that has begun goes on with fewer.
+            together. The first peer's value counts. A run that has begun goes on with fewer. A replica of several
+            processes counts as one.
         :param check_every: at the end of every ``check_every``-th round, all members compare their whole state, and
             those that differ are repaired; 0: only when a peer joins.
         :param max_norm: a pseudo-gradient of a fragment is not averaged if its Euclidean norm exceeds this; None: every
             finite one is averaged. Peers may use different values.
         :param weighted: whether a peer weighs as much in an average as the number of ``samples`` that it gave to
             ``step()`` since its last one. False: all peers weigh the same.
-        :param process_group: the processes of this node, whose parameters DistributedDataParallel keeps equal. Rank 0
-            takes part in the run for all of them, and the others receive the parameters from it. All ranks make the
-            same calls; ``outer``, ``momentum``, checkpoints and ``samples`` (of the whole node) are those of rank 0.
+        :param process_group: the processes of this peer; all make the same calls. If only rank 0 has a communicator
+            (a node), DistributedDataParallel keeps their parameters equal. Rank 0 takes part in the run for all of them,
+            and the others receive the parameters from it; ``outer``, ``momentum`` and checkpoints are those of rank 0.
+            If all of them have one (a replica, whose parameters may be DTensors), each takes part for its own part of
+            the parameters, and has its own ``outer``, ``momentum`` and checkpoint. The constructor is then a collective
+            of the group. In both, ``samples`` (of all ranks together) are those of rank 0.
         :param tag: the helper uses this tag of the communicator and the next one.
         :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
@@ -242,7 +248,8 @@ class DiLoCo(Training):
     @property
     def outer(self) -> Tensor:
         """Outer parameters: float32, one vector in the order of ``model.named_parameters()``; if ``fragments`` lists
-        modules, one fragment after the other. Read only, not a copy."""
+        modules, one fragment after the other. In a replica of several processes, those for which this process takes
+        part. Read only, not a copy."""
         return self._outer
 
     @property

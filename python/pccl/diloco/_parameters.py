@@ -220,10 +220,12 @@ class Parameters:
             torch.sub(base, local, out=difference)
 
 
-def pieces_of(model: torch.nn.Module) -> list[Piece]:
+def pieces_of(model: torch.nn.Module, parts: Parts | None) -> list[Piece]:
     """What this process holds of the trainable parameters. ValueError for a model that cannot be averaged."""
     _refuse_flat(model)
-    return [piece_of(name, parameter) for name, parameter in _trainable(model)]
+    named = list(_trainable(model))
+    part_of = _parts_of(named, parts or [])
+    return [piece_of(name, parameter, part_of[name]) for name, parameter in named]
 
 
 def tensors_of(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -20,11 +20,13 @@ class Piece:
     :param label: equal on exactly the processes of a replica that hold the same elements. The empty label is the whole
         parameter.
     :param elements: how many elements it has.
+    :param part: of the model, which is sent together: index of a fragment that lists modules, otherwise 0.
     """
 
     name: str
     label: str
     elements: int
+    part: int = 0
 
     @property
     def key(self) -> Key:
@@ -47,15 +49,15 @@ def local_part(tensor: Any) -> torch.Tensor:
     return local
 
 
-def piece_of(name: str, parameter: Any) -> Piece:
+def piece_of(name: str, parameter: Any, part: int = 0) -> Piece:
     """ValueError for a DTensor that is a sum which nobody has made yet, or whose mesh does not have this process."""
     if not is_sharded(parameter):
-        return Piece(name, "", parameter.numel())
+        return Piece(name, "", parameter.numel(), part)
     mesh = parameter.device_mesh
     place = mesh.get_coordinate()
     if place is None:
         raise ValueError(f"parameter {name} is a DTensor of a mesh that this process is not in")
-    parts = []
+    labels = []
     for dimension, placement in enumerate(parameter.placements):
         if placement.is_replicate():
             continue
@@ -63,8 +65,8 @@ def piece_of(name: str, parameter: Any) -> Piece:
             raise ValueError(
                 f"parameter {name} is a partial DTensor, its value a sum that nobody has made; use redistribute()"
             )
-        parts.append(f"{dimension}:{place[dimension]} of {mesh.size(dimension)} by {placement}")
-    return Piece(name, ", ".join(parts), local_part(parameter).numel())
+        labels.append(f"{dimension}:{place[dimension]} of {mesh.size(dimension)} by {placement}")
+    return Piece(name, ", ".join(labels), local_part(parameter).numel(), part)
 
 
 @dataclass(frozen=True)
@@ -80,23 +82,24 @@ class Holders:
 
 
 def deal(everyone: Iterable[Iterable[Piece]]) -> dict[Key, Holders]:
-    """Gives each piece an owner, so that the processes own about equally many elements. The result depends on the
-    argument alone, so all replicas of the same form get the same one.
+    """Gives each piece an owner, so that the processes own about equally many elements of each part of the model. The
+    result depends on the argument alone, so all replicas of the same form get the same one.
 
     :param everyone: the pieces of each rank.
     """
     ranks: dict[Key, list[int]] = {}
-    elements: dict[Key, int] = {}
+    found: dict[Key, Piece] = {}
     for rank, pieces in enumerate(everyone):
         for piece in pieces:
             ranks.setdefault(piece.key, []).append(rank)
-            elements[piece.key] = piece.elements
-    load: dict[int, int] = {}
+            found[piece.key] = piece
+    load: dict[tuple[int, int], int] = {}  # elements by part and rank
     dealt = {}
-    # First those that have no choice.
-    for key, holders in sorted(ranks.items(), key=lambda one: (len(one[1]), -elements[one[0]], one[0])):
-        owner = min(holders, key=lambda rank: (load.get(rank, 0), rank))
-        load[owner] = load.get(owner, 0) + elements[key]
+    # First those that have no choice, then the large ones.
+    for key, holders in sorted(ranks.items(), key=lambda one: (len(one[1]), -found[one[0]].elements, one[0])):
+        part = found[key].part
+        owner = min(holders, key=lambda rank: (load.get((part, rank), 0), rank))
+        load[part, owner] = load.get((part, owner), 0) + found[key].elements
         dealt[key] = Holders(owner, tuple(holders))
     return dealt
 

@@ -209,26 +209,23 @@ def replica_of(
         error = "the communicator has no gang_timeout_s, so it would wait without limit for a process that is gone"
     else:
         try:
-            pieces = pieces_of(model)
+            pieces = pieces_of(model, parts)
         except ValueError as failure:
             error = str(failure)
     everyone = replica.survey(pieces, comm._group, error)
     dealt = deal(everyone)
     for rank, theirs in enumerate(everyone):
-        owned = sum(piece.elements for piece in owned_by(rank, theirs, dealt))
-        if owned < fragments:
+        owned = owned_by(rank, theirs, dealt)
+        elements = sum(piece.elements for piece in owned)
+        missing = set() if parts is None else set(range(fragments)) - {piece.part for piece in owned if piece.elements}
+        if elements < fragments or missing:
+            which = f"no parameters of fragment {min(missing)}" if missing else f"{elements} parameters"
             raise ValueError(
-                f"process {rank} of this replica would take part with {owned} parameters, in {fragments} fragments; "
-                "use fewer fragments, or fewer processes for each replica"
+                f"process {rank} of this replica would take part with {which}, and there are {fragments} fragments; "
+                "use fewer or larger fragments, or fewer processes for each replica"
             )
     own = {piece.name: piece.label for piece in owned_by(replica.rank, everyone[replica.rank], dealt)}
     parameters = Parameters(model, parts, own)
-    empty = [index for index, (begin, end) in enumerate(parameters.bounds) if begin == end]
-    for rank, (index,) in enumerate(replica.settle(None, empty[0] if parts is not None and empty else -1)):
-        if index >= 0:
-            raise ValueError(
-                f"fragments: process {rank} of this replica has no parameters of the one at {index}; use larger ones"
-            )
     tensors = tensors_of(model)
     held = {piece.key: tensors[piece.name] for piece in everyone[replica.rank]}
     replica.share_among(held, dealt)

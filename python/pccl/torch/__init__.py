@@ -19,6 +19,10 @@ Which part to take:
     a CUDA device; groups of some of the ranks (``new_group(ranks)``, meshes of several dimensions), each with a master
     of its own in the process of its first rank. Messages between two ranks need another backend beside it,
     ``new_group(ranks, backend="gloo")``.
+``reconfigure``
+    Gives such a group other members, without a new one.
+``replica_communicator``
+    The communicator of one process of a replica, for ``pccl.diloco`` with sharded models.
 
 ``local_tensor``, ``local_tensors`` and ``shared_state`` return what the library synchronizes and reduces, without a
 copy.

@@ -188,7 +188,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         others = [device for device, backend in self._backends().items() if backend != "pccl"]
         if others:
             raise argument_error(
-                function, f"the group has another backend for {others[0]}, whose members would stay; make one group of each"
+                function,
+                f"the group has another backend for {others[0]}, whose members would stay; make one group of each",
             )
         return self._meeting
 
@@ -511,8 +512,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         if run is None:
             if self._size > 1:
                 raise dist.DistBackendError(
-                    f"pccl: {operation}: the group has no members yet; call pccl.torch.reconfigure() with the handles of "
-                    "all of them"
+                    f"pccl: {operation}: the group has no members yet; call pccl.torch.reconfigure() with the handles "
+                    "of all of them"
                 )
             for call in calls:
                 call.alone()

@@ -5,8 +5,8 @@ The names and the contract are those of torch (pull requests 186298 and 192275 o
 the functions, too.
 
 A handle is the address of a store in the process that it stands for. The processes of the new group meet at the store
-of the first of them, which starts a master for the new run. So nothing else has to be alive, neither a former rank 0 nor
-a master of the former run.
+of the first of them, which starts a master for the new run. So nothing else has to be alive, neither a former rank 0
+nor a master of the former run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Meeting:
         handles = list(options.handles) if isinstance(options.handles, Sequence) else sorted(options.handles)
         if self.handle not in handles or len(set(handles)) < len(handles):
             raise argument_error(
-                _FUNCTION, "the handles must have that of this process, and none twice; get_reconfigure_handle() gives it"
+                _FUNCTION,
+                "the handles must have that of this process, and none twice; get_reconfigure_handle() gives it",
             )
         host, port = _address_of(handles[0])
         rank, size = handles.index(self.handle), len(handles)

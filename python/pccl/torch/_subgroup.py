@@ -57,8 +57,8 @@ def gather(
             if address.startswith("!"):
                 raise dist.DistBackendError(f"pccl: {function}: the first rank of the group failed: {address[1:]}")
         communicator = Communicator(address, master_timeout_ms=_MASTER_TIMEOUT_MS)
-        left = timeout - timedelta(seconds=time.monotonic() - began)
-        run = Run.gather(communicator, rank, size, max(left, timedelta(seconds=0.001)), function=function, master=master)
+        left = max(timeout - timedelta(seconds=time.monotonic() - began), timedelta(seconds=0.001))
+        run = Run.gather(communicator, rank, size, left, function=function, master=master)
         if rank == 0:
             # All have read it. A later group may have the same name, if the store outlives the job's process group.
             with contextlib.suppress(RuntimeError):
