@@ -262,6 +262,82 @@ def test_a_death_between_the_reductions_of_two_parts(start: Start, master: str, 
         assert retries >= 1
 
 
+def die_in_call(
+    channel: Channel, master: str, port: int, kind: str, replica: int, rank: int, options: dict[str, Any], method: str
+) -> Any:
+    """At the end of the third round the process of rank 1 stops before a call that that of rank 0 makes."""
+    trainee = Trainee(master, port, kind, replica, rank, options)
+    call = getattr(trainee.comm, method)
+
+    def call_or_die(*arguments: Any, **named: Any) -> Any:
+        is_now = trainee.diloco.inner_step == 3 * options["H"]
+        if is_now and rank == 1:
+            channel.send("stops")
+            channel.recv()
+        if is_now and method == "are_peers_pending":  # a vote of all members of all groups
+            channel.send("votes")
+        result = call(*arguments, **named)
+        if is_now:
+            channel.send("called")
+        return result
+
+    setattr(trainee.comm, method, call_or_die)
+    with trainee.diloco:
+        while True:
+            trainee.step()
+
+
+@pytest.mark.parametrize("method", ["sync_shared_state", "are_peers_pending"])
+def test_a_death_between_the_calls_at_the_end_of_a_round(start: Start, master: str, method: str) -> None:  # noqa: F811
+    """The synchronization of part 0 has ended when the members of part 1 begin theirs, without the lost one."""
+    options = {"H": 2, "min_peers": 3, "outer": {"lr": 0.5}}
+    stay = [start_replica(start, keep_on, master, "fsdp", one, options, 3) for one in range(2)]
+    first, second = start_replica(start, die_in_call, master, "fsdp", 2, options, method)
+    assert second.hear() == "stops" and first.hear() == ("called" if method == "sync_shared_state" else "votes")
+    second.kill()
+    results = [[peer.result() for peer in peers] for peers in stay]
+    with pytest.raises(AssertionError, match="another process of this replica is gone"):
+        first.result()
+    for rank in range(2):
+        assert results[0][rank][0] == results[1][rank][0]
+    for _, parameters, (outer_step, batches), _ in results[0] + results[1]:
+        numpy.testing.assert_array_equal(parameters, results[0][0][1])
+        assert batches == options["H"] * (3 * 3 + (outer_step - 3) * 2)
+
+
+def synchronize_again(_: Channel, master: str, port: int, kind: str, replica: int, rank: int) -> Any:
+    """The synchronization of part 1 fails once for all its members, as when the last holder of a state is lost."""
+    trainee = Trainee(master, port, kind, replica, rank, {"H": 2, "min_peers": 2})
+    synchronize, calls = trainee.comm.sync_shared_state, []
+
+    def fail_once(*arguments: Any, **named: Any) -> Any:
+        info = synchronize(*arguments, **named)
+        if trainee.diloco.inner_step == 4:
+            calls.append(rank)
+            if len(calls) == 1 and rank == 1:
+                raise pccl.PCCLSyncError(pccl.Result.INVALID_USAGE, "sync_shared_state", "planted")
+        return info
+
+    trainee.comm.sync_shared_state = fail_once  # type: ignore[method-assign]
+    with trainee.diloco as diloco:
+        while diloco.inner_step < 8:
+            trainee.step()
+    result = len(calls), trainee.hashes, whole(trainee.model)
+    trainee.leave()
+    return result
+
+
+def test_a_synchronization_of_one_part_fails(start: Start, master: str) -> None:  # noqa: F811
+    """All parts repeat it: the vote before that needs all members of all parts."""
+    replicas = [start_replica(start, synchronize_again, master, "fsdp", one) for one in range(2)]
+    results = [[peer.result() for peer in peers] for peers in replicas]
+    for rank in range(2):
+        assert results[0][rank][1] == results[1][rank][1]
+    for calls, _, parameters in results[0] + results[1]:
+        assert calls == 2
+        numpy.testing.assert_array_equal(parameters, results[0][0][2])
+
+
 def test_a_replica_that_lost_a_process_leaves(start: Start, master: str) -> None:  # noqa: F811
     options = {"H": 2, "min_peers": 2}
     stay = start_replica(start, keep_on, master, "fsdp", 0, options, 2)
