@@ -311,12 +311,11 @@ def synchronize_again(_: Channel, master: str, port: int, kind: str, replica: in
     synchronize, calls = trainee.comm.sync_shared_state, []
 
     def fail_once(*arguments: Any, **named: Any) -> Any:
-        info = synchronize(*arguments, **named)
         if trainee.diloco.inner_step == 4:
             calls.append(rank)
             if len(calls) == 1 and rank == 1:
                 raise pccl.PCCLSyncError(pccl.Result.INVALID_USAGE, "sync_shared_state", "planted")
-        return info
+        return synchronize(*arguments, **named)
 
     trainee.comm.sync_shared_state = fail_once  # type: ignore[method-assign]
     with trainee.diloco as diloco:
