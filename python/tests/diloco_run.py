@@ -228,19 +228,35 @@ class Run:
         self.train_until(lambda: peer.count("joined") > 0, f"{peer.name} has joined")
 
     def train(self, last_round: int) -> None:
-        """Trains until all have reached the end of that round."""
+        """Trains until all have reached the end of that round. A peer that was removed meanwhile comes back when the
+        others train on."""
         self.allowed = max(self.allowed, last_round)
         self._tell()
-        self.wait(lambda: all(peer.round >= last_round for peer in self.alive), f"all have done round {last_round}")
+
+        def all_have() -> bool:
+            return all(peer.round >= last_round for peer in self.alive)
+
+        while not all_have():
+            self.wait(
+                lambda: all_have() or (len(self._members()) < len(self.alive) and self._have_done(self.allowed)),
+                f"all have done round {last_round}",
+            )
+            if not all_have():
+                self.allow_round()
 
     def train_until(self, reached: Callable[[], bool], what: str) -> None:
         while not reached():
             before = self.allowed
             self.allow_round()
-            self.wait(
-                lambda: reached() or all(peer.round > before for peer in self.alive if peer.count("joined")), what
-            )
+            self.wait(lambda: reached() or self._have_done(before + 1), what)
         self._tell()
+
+    def _members(self) -> list[Peer | Replica]:
+        """Those that are in the run, as far as they have said."""
+        return [peer for peer in self.alive if peer.count("joined") > peer.count("lost")]
+
+    def _have_done(self, last_round: int) -> bool:
+        return all(peer.round >= last_round for peer in self._members())
 
     def allow_round(self) -> None:
         self.allowed += 1
