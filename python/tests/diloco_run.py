@@ -142,6 +142,7 @@ class Run:
         *,
         shards: int = 0,
         kind: str = "fsdp",
+        shared_memory: bool = True,
     ) -> None:
         self.shards = shards
         self.kind = kind
@@ -164,8 +165,8 @@ class Run:
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
             "PCCL_STATE_DIR": str(folder / "master"),
         }
-        if isinstance(options.get("quantize"), TopK):
-            # Its pieces are small. In shared memory they would be there before the peer dies; sockets can be slowed down.
+        if not shared_memory or isinstance(options.get("quantize"), TopK):
+            # What is small, or a peer that runs late, may have sent all before it dies; sockets can be slowed down.
             self.environment["PCCL_SHARED_MEMORY"] = "0"
         self._held = contextlib.ExitStack()
         self.address = f"127.0.0.1:{self._held.enter_context(reserved_port())}"

@@ -37,7 +37,6 @@ MODES: dict[str, dict[str, Any]] = {
     "streaming_top_k": {"H": 6, "fragments": 3, "overlap": True, "quantize": TopK(k=16, chunk=64)},
 }
 DAILY = [
-    ("fsdp", "sync"),
     ("fsdp", "streaming_by_module"),
     ("fsdp", "streaming_top_k"),
     ("hsdp", "sync_int8"),
@@ -176,7 +175,7 @@ def one_round(_: Channel, master: str, port: int, kind: str, replica: int, rank:
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["fsdp", "hsdp", "tp", pytest.param("ddp", marks=[pytest.mark.nightly])])
 def test_each_part_is_averaged_with_the_same_part(start: Start, master: str, kind: str) -> None:  # noqa: F811
     """The samples are those of rank 0: 1 and 2 in each step."""
     first, second = (
@@ -240,7 +239,14 @@ def die_between(
             trainee.step()
 
 
-@pytest.mark.parametrize("mode", ["sync", "sync_int8", "sync_ring", "sync_top_k", "one_step_behind_int8"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "one_step_behind_int8",
+        "sync_top_k",
+        *(pytest.param(mode, marks=[pytest.mark.nightly]) for mode in ("sync", "sync_int8", "sync_ring", "streaming")),
+    ],
+)
 def test_a_death_between_the_reductions_of_two_parts(start: Start, master: str, mode: str) -> None:  # noqa: F811
     """A replica is in the sum of part 0 and not in that of part 1. The others repeat both without it."""
     options = {**MODES[mode], "min_peers": 3}
@@ -424,7 +430,9 @@ def until(_: Channel, master: str, port: int, kind: str, replica: int, rank: int
     return result
 
 
-@pytest.mark.parametrize("mode", ["one_step_behind_int8", "sync_top_k"])
+@pytest.mark.parametrize(
+    "mode", ["one_step_behind_int8", pytest.param("sync_top_k", marks=[pytest.mark.nightly])]
+)
 def test_a_run_resumes_from_checkpoints(start: Start, mode: str) -> None:  # noqa: F811
     def run(last_step: int, saved: Any) -> Any:
         with pccl.MasterNode("127.0.0.1:0") as node:

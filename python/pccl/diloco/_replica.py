@@ -59,8 +59,11 @@ class Replica:
         :param numbers: signed, of 64 bits; up to 8.
         :returns: the numbers of each process, by rank, if the call succeeded in all of them.
         :raises Lost: a process is out of the run, and now this one is, too.
+        :raises DistBackendError: a process is gone, or does not answer within the time-out of the group.
         :raises Exception: ``error``, or one that says that another process has failed.
         """
+        if self._is_over:
+            raise error or RuntimeError("pccl: this replica has failed before; end its processes and start it again")
         how = _FINE if error is None else _LOST if isinstance(error, Lost) else _FAILED
         rows = self._tell(how, numbers)
         worst = max(row[0] for row in rows)
