@@ -295,7 +295,9 @@ class DiLoCo(Training):
 
         PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
         peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
-        then left the run, so that the others do not wait for it, and the helper cannot be used again.
+        then left the run, so that the others do not wait for it, and the helper cannot be used again. In a node or
+        replica of several processes, an error of one of them is a RuntimeError in the others. If one of them is gone,
+        the others raise torch.distributed.DistBackendError, after the time-out of ``process_group`` at the latest.
 
         :param samples: number of samples (or tokens) of this inner step, with ``weighted=True``, and only then; 0 or
             more. ValueError otherwise.
