@@ -32,8 +32,9 @@ usage: ./dev nightly [--again] [part...]
                   PCCL_BARE_TEST="-L unit" ./dev test -L unit in place of .ci/run
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes; torch's own
                   tests of torch.distributed; types of the examples
-  chaos           DiLoCo for 10 minutes (PCCL_CHAOS_MINUTES: so many) with peers that are killed, stopped, leave and join, and
-                  a master that restarts; PCCL_CHAOS_SEED chooses the faults
+  chaos           DiLoCo for 10 minutes (PCCL_CHAOS_MINUTES: so many) with four replicas of two processes that are killed,
+                  stopped, leave and join, and a master that restarts; then as long with peers of one process;
+                  PCCL_CHAOS_SEED chooses the faults
   docs            the site of the documentation, without a warning, and its checks
   fuzz            ./dev fuzz --minutes 20
   cuda            only when it is named, because it needs a GPU: the tests with tensors on a CUDA device, and
@@ -163,8 +164,12 @@ nightly_part() {
             PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
         chaos)
             command_python
+            local seed=()
+            [ -z "${PCCL_CHAOS_SEED:-}" ] || seed=(--seed "$PCCL_CHAOS_SEED")
             PYTHONPATH="$root/python" "$venv/bin/python" -B python/tests/diloco_chaos.py \
-                --minutes "${PCCL_CHAOS_MINUTES:-10}" ${PCCL_CHAOS_SEED:+--seed "$PCCL_CHAOS_SEED"} ;;
+                --shards 2 --minutes "${PCCL_CHAOS_MINUTES:-10}" "${seed[@]}" &&
+                PYTHONPATH="$root/python" "$venv/bin/python" -B python/tests/diloco_chaos.py \
+                    --minutes "${PCCL_CHAOS_MINUTES:-10}" "${seed[@]}" ;;
         docs)
             command_docs
             PCCL_BUILD_DIR="$build" PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q python/tests/test_docs.py ;;

@@ -140,6 +140,7 @@ class Communicator(PieceCollectives):
         self._group = peer_group
         self._pool = p2p_connection_pool_size
         self._settings = dict(map(_setting, settings.items())) | _gang_settings(gang, gang_timeout_s)
+        self._gang = gang
         self._closed = False
         self._was_connected = False
         # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This

@@ -100,9 +100,8 @@ class Membership:
         newcomers there are.
         """
         for attempt in range(SYNC_ATTEMPTS_MAX):
-            self._state.revision = self.revision
             try:
-                info = self.comm.sync_shared_state(self._state, SharedStateSyncStrategy.ENFORCE_POPULAR)
+                return self._synchronize_once()
             except PCCLError as error:
                 if error.result != Result.INVALID_USAGE:
                     raise
@@ -110,10 +109,13 @@ class Membership:
                 if attempt + 1 == SYNC_ATTEMPTS_MAX:
                     raise
                 self.update_topology()
-            else:
-                self.revision = self._state.revision + 1
-                return info.rx_bytes > 0
         raise AssertionError("unreachable")
+
+    def _synchronize_once(self) -> bool:
+        self._state.revision = self.revision
+        info = self.comm.sync_shared_state(self._state, SharedStateSyncStrategy.ENFORCE_POPULAR)
+        self.revision = self._state.revision + 1
+        return info.rx_bytes > 0
 
     def enter(self, prepare: Callable[[], None]) -> bool:
         """Joins the run and takes part in the synchronization that follows an admission. Returns what synchronize()
@@ -132,7 +134,10 @@ class Membership:
             except Lost as lost:
                 attempt += 1
                 if attempt >= ENTRY_ATTEMPTS_MAX:
-                    # The names of the first two entries contain what all peers must have in common.
-                    own = " and ".join(f"'{info.name}'" for info in self._state.tensor_infos[:2])
-                    raise PCCLError(Result.INVALID_USAGE, self._function, f"{lost}; this peer has {own}") from lost
+                    raise self._refused(lost) from lost
                 self.revision = 0
+
+    def _refused(self, lost: Lost) -> PCCLError:
+        # The names of the first two entries contain what all peers must have in common.
+        own = " and ".join(f"'{info.name}'" for info in self._state.tensor_infos[:2])
+        return PCCLError(Result.INVALID_USAGE, self._function, f"{lost}; this peer has {own}")

@@ -1,10 +1,14 @@
 """Chaos: some minutes of DiLoCo with peers that are killed, stopped, that leave and join, and a master that restarts.
 
-    diloco_chaos.py --minutes 5 [--seed N] [--mode MODE]
+    diloco_chaos.py --minutes 5 [--shards N] [--kind KIND] [--seed N] [--mode MODE]
 
-Holds if all peers have the same bytes after each outer step, nobody hangs, and no peer ends with an error. The seed
-chooses the faults and their order; the run itself depends on the machine, so a failing run may pass with the same seed.
-Without --mode, each start draws one. Exit status: 0 held, 1 failed.
+With --shards, up to four replicas of that many processes take part, each with a sharded model, and a fault hits one
+process of a replica or all of them. Otherwise two to five peers of one process take part.
+
+Holds if all peers have the same bytes after each outer step (of each part of the model), each outer step has the same
+peers in all parts, nobody hangs, and no peer ends with an error of its own. The seed chooses the faults and their
+order; the run itself depends on the machine, so a failing run may pass with the same seed. Without --mode and --kind,
+each start draws them. Exit status: 0 held, 1 failed.
 """
 
 from __future__ import annotations
@@ -20,10 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import conftest  # noqa: F401 (the environment of the tests)
-from diloco_run import Peer, Run
+from diloco_run import Peer, Replica, Run
 from test_diloco_churn import MODES
+from test_diloco_replica_churn import KINDS
 
-LEAST, MOST = 2, 5  # peers
+LEAST = 2  # peers
+MOST, MOST_REPLICAS = 5, 4
 TIMEOUT_MS = 2000
 ROUNDS = 1_000_000  # more than any run makes
 
@@ -32,11 +38,12 @@ class Chaos:
     def __init__(self, run: Run, chance: random.Random) -> None:
         self._run = run
         self._chance = chance
-        self._seeds = LEAST
+        self._seeds = MOST_REPLICAS
         self.done: collections.Counter[str] = collections.Counter()
 
     def act(self) -> None:
-        many, few = len(self._run.alive) > LEAST, len(self._run.alive) < MOST
+        most = MOST_REPLICAS if self._run.shards else MOST
+        many, few = len(self._run.alive) > LEAST, len(self._run.alive) < most
         choices: list[Callable[[], None]] = [self.train, self.train, self.pause, self.restart_master]
         choices += [self.kill, self.die, self.leave, self.remove] if many else []
         choices += [self.join, self.join] if few else []
@@ -53,14 +60,14 @@ class Chaos:
         peer = self._one()
         self._run.allow_round()
         time.sleep(self._chance.random() * 0.2)  # the fault comes at some moment of the round
-        peer.signal(signal.SIGKILL)
+        self._part_of(peer).signal(signal.SIGKILL)
         self._run.gone(peer)
         self._run.train(self._run.allowed)
 
     def die(self) -> None:
         """In the middle of a transfer."""
         peer = self._one()
-        peer.order("die")
+        self._part_of(peer).order("die")
         peer.order(f"to {self._run.allowed + 2}")
         self._run.alive.remove(peer)
         self._run.train(self._run.allowed + 2)
@@ -75,23 +82,24 @@ class Chaos:
 
     def pause(self) -> None:
         """For less than the time-out: the others wait."""
-        peer = self._one()
+        part = self._part_of(self._one())
         self._run.allow_round()
-        peer.signal(signal.SIGSTOP)
+        part.signal(signal.SIGSTOP)
         time.sleep(0.4 * TIMEOUT_MS / 1000)
-        peer.signal(signal.SIGCONT)
+        part.signal(signal.SIGCONT)
         self._run.train(self._run.allowed)
 
     def remove(self) -> None:
         """Stopped for longer than the time-out: it is removed, and joins again."""
         peer = self._one()
-        peer.signal(signal.SIGSTOP)
+        part = self._part_of(peer)
+        part.signal(signal.SIGSTOP)
         others = [one for one in self._run.alive if one is not peer]
         self._run.alive.remove(peer)
         self._run.train_until(
             lambda: all(one.members == len(others) for one in others), f"{peer.name} is removed while it is stopped"
         )
-        peer.signal(signal.SIGCONT)
+        part.signal(signal.SIGCONT)
         self._run.alive.append(peer)
         joined = peer.count("joined")
         self._run.train_until(lambda: peer.count("joined") > joined, f"{peer.name} has joined again")
@@ -106,8 +114,12 @@ class Chaos:
         self._run.restart_master()
         self._run.train(self._run.allowed)
 
-    def _one(self) -> Peer:
+    def _one(self) -> Peer | Replica:
         return self._chance.choice(self._run.alive)
+
+    def _part_of(self, peer: Peer | Replica) -> Peer | Replica:
+        """What a fault hits: a peer; one process of a replica, or all of them."""
+        return peer if isinstance(peer, Peer) else self._chance.choice([peer, *peer.processes])
 
 
 def main() -> int:
@@ -115,26 +127,34 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--shards", type=int, default=0, help="processes of each replica; 0: peers of one process")
+    parser.add_argument("--kind", choices=KINDS, help="how the model of a replica is sharded")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     mode = options.mode or chance.choice(list(MODES))
-    print(f"chaos: seed {options.seed}, mode {mode}, {options.minutes:g} minutes", flush=True)
+    kind = options.kind or chance.choice(KINDS)
+    what = f"replicas of {options.shards} processes ({kind})" if options.shards else "peers"
+    print(f"chaos: seed {options.seed}, mode {mode}, {what}, {options.minutes:g} minutes", flush=True)
     end = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory() as folder, Run(Path(folder), ROUNDS, MODES[mode], TIMEOUT_MS) as run:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Run(Path(folder), ROUNDS, MODES[mode], TIMEOUT_MS, shards=options.shards, kind=kind) as run,
+    ):
         chaos = Chaos(run, chance)
         try:
-            run.start_first(LEAST)
+            run.start_first(MOST_REPLICAS if options.shards else LEAST)
             while time.monotonic() < end:
                 chaos.act()
             run.train(run.allowed + 2)
         except AssertionError as error:
             print(f"chaos: FAILED after {dict(chaos.done)}: {error}", flush=True)
             return 1
-        steps = len(run.hashes)
+        steps = len({step for _, step in run.hashes})
         several = sum(len(names) > 1 for holders in run.hashes.values() for names in holders.values())
+    parts = f" of {options.shards} parts each" if options.shards else ""
     print(
-        f"chaos: held: {steps} outer steps, {several} of them on several peers and with equal bytes; "
-        f"{len(run.peers)} peers came; {dict(chaos.done)}",
+        f"chaos: held: {steps} outer steps{parts}, {several} parts on several peers and with equal bytes; "
+        f"{len(run.peers)} {'replicas' if options.shards else 'peers'} came; {dict(chaos.done)}",
         flush=True,
     )
     return 0

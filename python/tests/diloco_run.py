@@ -20,16 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import diloco_worker
+import torch.distributed as dist
 from conftest import PATIENCE_S, reserved_port
 from torch_peers import context
+
+from pccl.diloco import TopK
 
 DEADLINE_S = PATIENCE_S  # a test that hangs fails after this time; none takes a tenth of it
 
 
 class Peer:
-    def __init__(self, run: Run, seed: int, name: str) -> None:
+    """A process that trains: a peer of the run, or one of the processes of a replica, which is one."""
+
+    def __init__(self, run: Run, seed: int, name: str, replica: dict[str, Any] | None = None) -> None:
         self.name = name
         self.seed = seed
+        self.part = 0 if replica is None else replica["rank"]
+        self.replica: Replica | None = None
         self.round = 0
         self.members = 0
         self.ended: dict[str, Any] | None = None
@@ -40,6 +47,7 @@ class Peer:
             "rounds": run.rounds,
             "options": run.options,
             "timeout_ms": run.timeout_ms,
+            "replica": replica,
         }
         self.log = run.folder / f"{name}.log"
         self._link, theirs = context.Pipe()
@@ -75,19 +83,79 @@ class Peer:
         return sum(one["said"] == kind for one in self.said)
 
 
-class Run:
-    """Context manager; it ends every process that it started."""
+class Replica:
+    """Processes that share one sharded model. It has what a peer has: it has done what all of them have done."""
 
-    def __init__(self, folder: Path, rounds: int, options: dict[str, Any], timeout_ms: int = 60_000) -> None:
+    def __init__(self, run: Run, seed: int, name: str) -> None:
+        self.name = name
+        self.seed = seed
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.processes = [
+            Peer(
+                run, seed, f"{name}.{rank}",
+                {"rank": rank, "size": run.shards, "port": self._store.port, "name": name, "kind": run.kind},
+            )
+            for rank in range(run.shards)
+        ]  # fmt: skip
+        for process in self.processes:
+            process.replica = self
+
+    @property
+    def round(self) -> int:
+        return min(process.round for process in self.processes)
+
+    @property
+    def members(self) -> int:
+        return self.processes[0].members
+
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        return self.processes[0].ended if all(process.ended for process in self.processes) else None
+
+    def order(self, text: str) -> None:
+        for process in self.processes:
+            process.order(text)
+
+    def returned(self) -> int | None:
+        """The exit code of the process that failed, if one did, when all have ended."""
+        codes = [process.returned() for process in self.processes]
+        return None if None in codes else next((code for code in codes if code), 0)
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            process.signal(number)
+
+    def count(self, kind: str) -> int:
+        return min(process.count(kind) for process in self.processes)
+
+
+class Run:
+    """Context manager; it ends every process that it started. With ``shards``, its peers are replicas of that many
+    processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rounds: int,
+        options: dict[str, Any],
+        timeout_ms: int = 60_000,
+        *,
+        shards: int = 0,
+        kind: str = "fsdp",
+        shared_memory: bool = True,
+    ) -> None:
+        self.shards = shards
+        self.kind = kind
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.rounds = rounds
         self.options = options
         self.timeout_ms = timeout_ms
         self.heard: queue.Queue[tuple[Peer, dict[str, Any] | None]] = queue.Queue()
-        self.peers: list[Peer] = []
-        self.alive: list[Peer] = []
-        self.hashes: dict[int, dict[str, list[str]]] = {}
+        self.peers: list[Peer | Replica] = []
+        self.alive: list[Peer | Replica] = []
+        self.hashes: dict[tuple[int, int], dict[str, list[str]]] = {}  # by shard and outer step
+        self.batches: dict[int, int] = {}  # by outer step
         self.allowed = 0
         self.environment = {
             "PCCL_PORT_RANGE": "0",
@@ -95,10 +163,11 @@ class Run:
             "PCCL_MASTER_TIMEOUT_MS": str(int(1000 * DEADLINE_S)),
             # Many small slices make a reduction take a while, so that a peer can die in the middle of it.
             "PCCL_MULTIPLEX_CHUNK_SIZE": "4096",
-            # In shared memory all bytes could be there before the peer dies. Sockets can be slowed down.
-            "PCCL_SHARED_MEMORY": "0",
             "PCCL_STATE_DIR": str(folder / "master"),
         }
+        if not shared_memory or isinstance(options.get("quantize"), TopK):
+            # What is small, or a peer that runs late, may have sent all before it dies; sockets can be slowed down.
+            self.environment["PCCL_SHARED_MEMORY"] = "0"
         self._held = contextlib.ExitStack()
         self.address = f"127.0.0.1:{self._held.enter_context(reserved_port())}"
         self._start_master()
@@ -134,8 +203,9 @@ class Run:
 
     # ---- peers
 
-    def start(self, seed: int) -> Peer:
-        peer = Peer(self, seed, f"peer{len(self.peers)}")
+    def start(self, seed: int) -> Any:
+        """Returns a peer, or a replica."""
+        peer = (Replica if self.shards else Peer)(self, seed, f"peer{len(self.peers)}")
         self.peers.append(peer)
         self.alive.append(peer)
         return peer
@@ -152,26 +222,42 @@ class Run:
         # A peer that comes later does not wait for that many.
         self.options = {**self.options, "min_peers": 1}
 
-    def join(self, peer: Peer) -> None:
+    def join(self, peer: Peer | Replica) -> None:
         """Lets a worker join. The others train on, one round at a time, until it has joined."""
         self.wait(lambda: peer.count("ready") > 0, f"{peer.name} is ready")
         peer.order("go")
         self.train_until(lambda: peer.count("joined") > 0, f"{peer.name} has joined")
 
     def train(self, last_round: int) -> None:
-        """Trains until all have reached the end of that round."""
+        """Trains until all have reached the end of that round. A peer that was removed meanwhile comes back when the
+        others train on."""
         self.allowed = max(self.allowed, last_round)
         self._tell()
-        self.wait(lambda: all(peer.round >= last_round for peer in self.alive), f"all have done round {last_round}")
+
+        def all_have() -> bool:
+            return all(peer.round >= last_round for peer in self.alive)
+
+        while not all_have():
+            self.wait(
+                lambda: all_have() or (len(self._members()) < len(self.alive) and self._have_done(self.allowed)),
+                f"all have done round {last_round}",
+            )
+            if not all_have():
+                self.allow_round()
 
     def train_until(self, reached: Callable[[], bool], what: str) -> None:
         while not reached():
             before = self.allowed
             self.allow_round()
-            self.wait(
-                lambda: reached() or all(peer.round > before for peer in self.alive if peer.count("joined")), what
-            )
+            self.wait(lambda: reached() or self._have_done(before + 1), what)
         self._tell()
+
+    def _members(self) -> list[Peer | Replica]:
+        """Those that are in the run, as far as they have said."""
+        return [peer for peer in self.alive if peer.count("joined") > peer.count("lost")]
+
+    def _have_done(self, last_round: int) -> bool:
+        return all(peer.round >= last_round for peer in self._members())
 
     def allow_round(self) -> None:
         self.allowed += 1
@@ -182,7 +268,7 @@ class Run:
         for peer in self.alive:
             peer.order(f"to {self.allowed}")
 
-    def gone(self, peer: Peer) -> None:
+    def gone(self, peer: Peer | Replica) -> None:
         """Waits until the process of a peer has ended. Later waits leave that peer out."""
         self.alive.remove(peer)
         self.wait(lambda: peer.returned() is not None, f"{peer.name} has ended")
@@ -200,7 +286,7 @@ class Run:
                 self._take(peer, said)
                 continue
             peer.process.join(DEADLINE_S)
-            if peer.returned() != 0 and peer in self.alive:
+            if peer.returned() != 0 and (peer.replica or peer) in self.alive:
                 raise AssertionError(f"{peer.name} ended with {peer.returned()}; waited for: {what}\n{self.story()}")
 
     def _take(self, peer: Peer, said: dict[str, Any]) -> None:
@@ -213,22 +299,28 @@ class Run:
         elif said["said"] == "end":
             peer.ended = said
         elif said["said"] == "outer_step":
-            holders = self.hashes.setdefault(said["outer"], {})
+            holders = self.hashes.setdefault((peer.part, said["outer"]), {})
             holders.setdefault(said["hash"], []).append(peer.name)
-            assert len(holders) == 1, f"outer step {said['outer']} differs: {holders}\n{self.story()}"
+            where = f"outer step {said['outer']} of part {peer.part}"
+            assert len(holders) == 1, f"{where} differs: {holders}\n{self.story()}"
+            batches = self.batches.setdefault(said["outer"], said["batches"])
+            assert batches == said["batches"], f"{where}: other peers are in it\n{self.story()}"
 
     def finish(self) -> float:
         """Trains to the end. Returns the loss of the model that all agree on."""
         self.allowed = self.rounds
         self._tell()
         self.wait(lambda: all(peer.ended for peer in self.alive), "all have ended")
-        ends = [peer.ended for peer in self.alive if peer.ended]
-        assert len({end["hash"] for end in ends}) == 1, ends
-        return float(ends[0]["loss"])
+        ends = [(one.part, one.ended) for one in self.processes() if one.ended and (one.replica or one) in self.alive]
+        assert len({(part, end["hash"]) for part, end in ends}) == max(1, self.shards), ends
+        return float(ends[0][1]["loss"])
+
+    def processes(self) -> list[Peer]:
+        return [one for peer in self.peers for one in (peer.processes if isinstance(peer, Replica) else [peer])]
 
     def story(self) -> str:
         lines = []
-        for peer in self.peers:
+        for peer in self.processes():
             last = "; ".join(json.dumps(one) for one in peer.said[-6:])
             lines.append(f"{peer.name} (returned {peer.returned()}, log ...{peer.log.read_text()[-800:]}): {last}")
         lines.append("master: " + (self.folder / "master.log").read_text()[-800:])
@@ -238,7 +330,7 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for peer in self.peers:
+        for peer in self.processes():
             peer.process.kill()
             peer.process.join(DEADLINE_S)
         self._end_master()

@@ -2,24 +2,27 @@
 
 It sends events, one dictionary for each (``said``), and receives orders: ``go`` (join), ``to N`` (train up to the end
 of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``: address, seed,
-rounds, options (of DiLoCo), timeout_ms.
+rounds, options (of DiLoCo), timeout_ms, replica. If ``replica`` is given, this is one process of a replica, and its
+model is sharded: rank, size, port (of the store), name, kind (of the model).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from dying import Dying
 
 import pccl
 from pccl.diloco import DiLoCo, Event
 
-INPUTS, HIDDEN, CLASSES, BATCH = 32, 700, 8, 32
+INPUTS, HIDDEN, CLASSES, BATCH = 32, 704, 8, 32
 
 
 class Leave(Exception):
@@ -81,15 +84,35 @@ def digest(*tensors: torch.Tensor | None) -> str:
     return state.hexdigest()
 
 
-def make_model(seed: int) -> torch.nn.Module:
+def make_model(seed: int, processes: int = 1) -> torch.nn.Module:
+    """Each process of a replica has as many parameters as a peer of one process, so that it can die while it sends."""
     torch.manual_seed(seed)
+    hidden = math.ceil(HIDDEN * math.sqrt(processes) / 16) * 16
     return torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, HIDDEN),
+        torch.nn.Linear(INPUTS, hidden),
         torch.nn.Tanh(),
-        torch.nn.Linear(HIDDEN, HIDDEN),
+        torch.nn.Linear(hidden, hidden),
         torch.nn.Tanh(),
-        torch.nn.Linear(HIDDEN, CLASSES),
+        torch.nn.Linear(hidden, CLASSES),
     )
+
+
+def shard(model: torch.nn.Module, kind: str, size: int) -> torch.nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if kind == "fsdp":
+        mesh = init_device_mesh("cpu", (size,))
+        for layer in (model[0], model[2], model[4]):  # type: ignore[index]
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif kind == "tp":
+        mesh = init_device_mesh("cpu", (size,))
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    else:
+        raise ValueError(kind)
+    return model
 
 
 def make_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,18 +134,34 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     def say(said: str, **more: Any) -> None:
         link.send({"said": said, **more})
 
-    model = make_model(given["seed"])
+    rank, size = (0, 1) if given["replica"] is None else (given["replica"]["rank"], given["replica"]["size"])
+    model = make_model(given["seed"], size)
+    settings: dict[str, Any] = {"peer_timeout_ms": given["timeout_ms"]}
+    options = given["options"]
+    if given["replica"] is not None:
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
+        dist.init_process_group(
+            "gloo", init_method=f"tcp://127.0.0.1:{given['replica']['port']}", rank=rank, world_size=size
+        )
+        model = shard(model, given["replica"]["kind"], size)
+        settings |= {"peer_group": rank, "gang": (given["replica"]["name"], size, rank), "gang_timeout_s": 600.0}
+        options = {**options, "process_group": dist.group.WORLD}
+    # Processes that hold the same parts of all parameters need the same data.
+    data = given["seed"]
+    if given["replica"] is not None and given["replica"]["kind"] == "fsdp":
+        data = data * 10 + rank
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
-    comm = Mortal(orders, given["address"], peer_timeout_ms=given["timeout_ms"])
+    comm = Mortal(orders, given["address"], **settings)
     diloco: DiLoCo
 
     def report(event: Event) -> None:
         more: dict[str, Any] = {}
         if event.kind == "outer_step":
+            more["batches"] = diloco.batches
             more["hash"] = digest(diloco.outer, diloco.momentum, torch.tensor([diloco.batches]))
         say(event.kind, step=event.inner_step, outer=event.outer_step, world=event.world, **more)
 
-    diloco = DiLoCo(model, optimizer, comm, on_event=report, **given["options"])
+    diloco = DiLoCo(model, optimizer, comm, on_event=report, **options)
     period = given["options"]["H"]
     loss_of = torch.nn.CrossEntropyLoss()
     say("ready")
@@ -133,7 +172,7 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
         while diloco.inner_step < given["rounds"] * period:
             while orders.last_round <= diloco.inner_step // period:
                 orders.read()
-            points, labels = make_batch(BATCH, given["seed"] * 1_000_003 + diloco.inner_step)
+            points, labels = make_batch(BATCH, data * 1_000_003 + diloco.inner_step)
             optimizer.zero_grad()
             loss_of(model(points), labels).backward()
             diloco.step()
@@ -144,5 +183,10 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
             points, labels = make_batch(2048, 7)
             say("end", loss=loss_of(model(points), labels).item(), hash=digest(diloco.outer, diloco.momentum))
     except Leave:
+        say("left")
+    except (RuntimeError, pccl.PCCLError):
+        # Another process of the replica has left before this one.
+        if not orders.leaving or size == 1:
+            raise
         say("left")
     comm.close()

@@ -38,6 +38,10 @@ def shards_now():
     return list(pccl.torch.local_tensors(model).values())
 """
 
+DATA = DILOCO + """
+samples = torch.randn(400, 4, generator=torch.Generator().manual_seed(0))
+"""
+
 IN_DILOCO = DILOCO + """
 import pccl
 from pccl.diloco import DiLoCo
@@ -52,4 +56,4 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 """
 
-PREAMBLES = {"node": NODE, "member": MEMBER, "network": NETWORK, "diloco": DILOCO, "fsdp": FSDP, "in_diloco": IN_DILOCO}
+PREAMBLES = {"node": NODE, "data": DATA, "member": MEMBER, "network": NETWORK, "diloco": DILOCO, "fsdp": FSDP, "in_diloco": IN_DILOCO}

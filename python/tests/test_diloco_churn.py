@@ -46,7 +46,7 @@ def calm_loss(folder: Path, mode: str) -> float:
 
 @pytest.mark.parametrize("mode", modes("one_step_behind_int8", "streaming", "sync_top_k"))
 def test_churn(tmp_path: Path, mode: str) -> None:
-    with Run(tmp_path / "churn", ROUNDS, MODES[mode]) as run:
+    with Run(tmp_path / "churn", ROUNDS, MODES[mode], shared_memory=False) as run:
         run.start_first(3)
         first, second, third = run.peers
 

@@ -164,9 +164,15 @@ def test_a_range_that_fails(failing: int, monkeypatch: pytest.MonkeyPatch) -> No
 # ---- encodings
 
 
-def exchange_among(encodings: list[Encoding], begin: int, elements: int, weights: list[int]) -> list[int]:
+def exchange_among(
+    encodings: list[Encoding], begin: int, elements: int, weights: list[int], again: bool = False
+) -> list[int]:
     """Simulates the library for exchanges: same reduction on all members, sums in member order, results to all."""
-    exchanges = [one.exchange(begin, elements, weight) for one, weight in zip(encodings, weights, strict=True)]
+    factors = [1 if again else weight for weight in weights]
+    exchanges = [
+        one.exchange(begin, elements, weight, factor, again=again)
+        for one, weight, factor in zip(encodings, weights, factors, strict=True)
+    ]
     current = [next(one) for one in exchanges]
     totals: list[int] = []
     while not totals:
@@ -203,6 +209,33 @@ def test_averages_weigh_newcomers_with_nothing(make: Any, elements: int) -> None
     for one in encodings:
         assert torch.allclose(one.total(elements), torch.full((elements,), 4.0), atol=6 / 42)
         assert torch.equal(one.total(elements), encodings[0].total(elements))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Plain, lambda n: Ring(n, pccl.QuantizationOptions()), lambda n: Codes(n, n)],
+    ids=["plain", "ring", "codes"],
+)
+def test_an_exchange_is_repeated_without_a_member(make: Any) -> None:
+    """The others send once more what they meant, and keep what this leaves out: as if it was their first attempt."""
+    elements, weights = BLOCK + 5, [2, 3, 1]
+    outcomes = []
+    for repeated in (False, True):
+        encodings = [make(elements) for _ in range(3)]
+        for round_ in range(2):  # in the second round, residuals of the first are sent
+            for seed, one in enumerate(encodings):
+                one.pseudo_gradient(elements).copy_(torch.randn(elements, generator=torch.Generator().manual_seed(seed)))
+            if round_ == 0 or repeated:
+                assert exchange_among(encodings, 0, elements, weights) == [6] * 3
+        if repeated:
+            assert exchange_among(encodings[:2], 0, elements, weights[:2], again=True) == [5] * 2
+        else:
+            assert exchange_among(encodings[:2], 0, elements, weights[:2]) == [5] * 2
+        outcomes.append([(one.total(elements), one.residual()) for one in encodings[:2]])
+    for (total, residual), (other, left) in zip(*outcomes, strict=True):
+        assert torch.equal(total, other)
+        assert (residual is None) == (left is None)
+        assert residual is None or (torch.equal(residual, left) and residual.abs().max() > 0)
 
 
 def test_who_is_lost_between_weights_and_data_is_in_neither() -> None:

@@ -37,6 +37,21 @@ def added_up(exchange: Any, pieces: list[Any]) -> int:
     return int(end.value.value)
 
 
+def test_an_exchange_is_repeated_without_a_member() -> None:
+    """The same piece is sent, and the same elements stay behind."""
+    elements = 300
+    encoding, other = (Largest(elements, elements, TopK(k=8, chunk=64)) for _ in range(2))
+    for seed in range(2):  # in the second round, what was not sent in the first one is added
+        exchange, piece = piece_of(encoding, draw(elements, seed), weight=2)
+        _, theirs = piece_of(other, draw(elements, 10 + seed), weight=3)
+        assert added_up(exchange, [piece, theirs]) == 5
+    residual = encoding.residual().clone()
+    exchange = encoding.exchange(0, elements, 2, again=True)
+    assert torch.equal(next(exchange).send, piece)
+    assert torch.equal(encoding.residual(), residual) and residual.abs().max() > 0
+    assert added_up(exchange, [piece]) == 2
+
+
 @pytest.mark.parametrize(
     "options", [TopK(), TopK(k=1, chunk=64), TopK(k=32, chunk=64), TopK(k=100, chunk=4096), TopK(k=7, chunk=65536)]
 )

@@ -11,6 +11,8 @@ happens. Needs torch and numpy. Arguments choose one of these forms of the same 
 - ``H=100, fragments=4, overlap=True, delay=5``: streaming; a quarter of the parameters is sent every 25 inner steps and
   applied 5 inner steps later (Streaming DiLoCo, arXiv 2501.18512).
 
+The model may be sharded over the processes of a replica (FSDP2, HSDP, tensor parallelism): see ``process_group``.
+
 ``quantize="int8"`` and ``quantize=TopK()`` work with each of them. :class:`SparseLoCo` is the synchronous form with
 ``TopK`` and the outer step of its paper: the fewest bytes.
 """

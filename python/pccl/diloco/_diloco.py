@@ -19,6 +19,8 @@ from pccl.diloco._event import Event
 from pccl.diloco._node import Node
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters, Parts
+from pccl.diloco._replica import replica_of
+from pccl.diloco._replica_membership import ReplicaMembership
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._training import Training
 
@@ -79,7 +81,7 @@ class DiLoCo(Training):
         rejoin_timeout_s: float = 600.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """Does not touch the network. ValueError for options that cannot work.
+        """Does not touch the network, but for a replica of several processes. ValueError for options that cannot work.
 
         All peers of a group need the same ``H``, ``outer``, ``fragments``, ``delay``, ``eager``, ``mix``, ``quantize``
         and ``weighted``, and models whose trainable parameters have the same names, shapes and types. A peer that
@@ -88,7 +90,9 @@ class DiLoCo(Training):
         :param model: has its initial parameters; when this peer joins a run, those of the run replace them.
         :param inner_optimizer: any optimizer of torch over parameters of ``model``; its state stays on this peer.
         :param comm: connected or not; the helper connects it when needed and never closes it. While the helper is in
-            use, no other code may vote on it (topology, shared state). None on ranks of ``process_group`` above 0.
+            use, no other code may vote on it (topology, shared state). With ``process_group``: that of rank 0, and None
+            on its other ranks; for a sharded model one on each rank, of a gang, as
+            :func:`pccl.torch.replica_communicator` makes it.
         :param H: inner steps per round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True). ``lr`` is a number, or a function that
             returns the learning rate behind a number of finished rounds. The function must be the same on all peers,
@@ -108,23 +112,27 @@ class DiLoCo(Training):
             the bytes), :class:`TopK` (only the largest elements, with error feedback; see :class:`SparseLoCo`), or
             options for the library's quantized ring (without error feedback).
         :param min_peers: ``join()`` returns when the run has begun, or when it has this many members in all groups
-            together. The first peer's value counts. A run that has begun goes on with fewer.
+            together. The first peer's value counts. A run that has begun goes on with fewer. A replica of several
+            processes counts as one.
         :param check_every: at the end of every ``check_every``-th round, all members compare their whole state, and
             those that differ are repaired; 0: only when a peer joins.
         :param max_norm: a pseudo-gradient of a fragment is not averaged if its Euclidean norm exceeds this; None: every
             finite one is averaged. Peers may use different values.
         :param weighted: whether a peer weighs as much in an average as the number of ``samples`` that it gave to
             ``step()`` since its last one. False: all peers weigh the same.
-        :param process_group: the processes of this node, whose parameters DistributedDataParallel keeps equal. Rank 0
-            takes part in the run for all of them, and the others receive the parameters from it. All ranks make the
-            same calls; ``outer``, ``momentum``, checkpoints and ``samples`` (of the whole node) are those of rank 0.
+        :param process_group: the processes of this peer; all make the same calls. If only rank 0 has a communicator
+            (a node), DistributedDataParallel keeps their parameters equal. Rank 0 takes part in the run for all of them,
+            and the others receive the parameters from it; ``outer``, ``momentum`` and checkpoints are those of rank 0.
+            If all of them have one (a replica, whose parameters may be DTensors), each takes part for its own part of
+            the parameters, and has its own ``outer``, ``momentum`` and checkpoint. The constructor is then a collective
+            of the group. In both, ``samples`` (of all ranks together) are those of rank 0.
         :param tag: the helper uses this tag of the communicator and the next one.
         :param rejoin_timeout_s: how long the helper retries a master that does not answer, before ``PCCLError``.
         :param on_event: called with an :class:`Event` during calls of the helper; must not call the helper.
         """
         parts = None if isinstance(fragments, int) else fragments
         count = fragments if isinstance(fragments, int) else len(fragments)
-        if process_group is not None and process_group.rank() > 0:
+        if process_group is not None and process_group.rank() > 0 and (comm is None or comm._gang is None):
             from pccl.diloco._follower import Follower
 
             self.__class__ = Follower
@@ -146,13 +154,18 @@ class DiLoCo(Training):
             raise ValueError(f"min_peers is {min_peers} (at least 1), check_every is {check_every} (at least 0)")
         if max_norm is not None and not max_norm > 0:
             raise ValueError(f"max_norm is {max_norm}; use a number above 0, or None")
-        if comm is None:
-            raise argument_error("DiLoCo", "comm is None; only ranks of process_group above 0 have no communicator")
         self._max_norm = max_norm
         self._weighted = weighted
         self._unsent = [0] * count
         self._inner_optimizer = inner_optimizer
-        self._parameters = Parameters(model, parts)
+        self._replica = None
+        self._model = 0
+        if process_group is not None and comm is not None and comm._gang is not None:
+            self._replica, self._parameters = replica_of(process_group, comm, model, parts, count)
+        else:
+            self._parameters = Parameters(model, parts)
+        if comm is None:
+            raise argument_error("DiLoCo", "comm is None; only ranks of process_group above 0 have no communicator")
         size = self._parameters.size
         if size < count:
             raise ValueError(f"{count} fragments of {size} parameters; use at most one per parameter")
@@ -171,7 +184,7 @@ class DiLoCo(Training):
         )
         self._parameters.read(self._outer)
         self._began = self._outer.clone() if eager else None
-        self._counters = torch.zeros(4, dtype=torch.int64, device="cpu")
+        self._counters = torch.zeros(4 if self._replica is None else 5, dtype=torch.int64, device="cpu")
         self._waiting_for = min_peers
         self._inner_step = 0
         self._outer_step = 0
@@ -191,18 +204,26 @@ class DiLoCo(Training):
         ]
         if self._momentum is not None:
             entries.append(pccl.TensorInfo.from_torch(self._momentum, "diloco.momentum"))
-        self._membership = Membership(comm, pccl.SharedState(entries), rejoin_timeout_s, "DiLoCo.join")
+        state = pccl.SharedState(entries)
+        self._membership = (
+            Membership(comm, state, rejoin_timeout_s, "DiLoCo.join")
+            if self._replica is None
+            else ReplicaMembership(
+                comm, state, rejoin_timeout_s, "DiLoCo.join", self._replica, lambda: self._counters[1:].tolist()
+            )
+        )
         self._check_every = check_every
         self._tag = tag
         self._on_event = on_event
         self._transfer = None
         self._in_flight = None
         self._own_weight = 0
+        self._is_finite = True
         self._restored = None
         self._joined = False
         self._has_cleaned = False
         self._node = None
-        if process_group is not None and process_group.size() > 1:
+        if process_group is not None and process_group.size() > 1 and self._replica is None:
             self._node = Node(process_group, self._parameters.all)
 
     # ---- where the training stands -----------------------------------------------------------------------------------
@@ -227,7 +248,8 @@ class DiLoCo(Training):
     @property
     def outer(self) -> Tensor:
         """Outer parameters: float32, one vector in the order of ``model.named_parameters()``; if ``fragments`` lists
-        modules, one fragment after the other. Read only, not a copy."""
+        modules, one fragment after the other. In a replica of several processes, those for which this process takes
+        part. Read only, not a copy."""
         return self._outer
 
     @property
@@ -246,7 +268,7 @@ class DiLoCo(Training):
         member. Does nothing if this peer has joined already.
         """
         if not self._joined:
-            with self._telling_the_node():
+            with self._together():
                 # All ranks begin with what rank 0 has: its initial parameters, those of the run, or a checkpoint.
                 self._parameters.was_written = True
                 self._join()
@@ -273,7 +295,9 @@ class DiLoCo(Training):
 
         PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
         peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
-        then left the run, so that the others do not wait for it, and the helper cannot be used again.
+        then left the run, so that the others do not wait for it, and the helper cannot be used again. In a node or
+        replica of several processes, an error of one of them is a RuntimeError in the others. If one of them is gone,
+        the others raise torch.distributed.DistBackendError, after the time-out of ``process_group`` at the latest.
 
         :param samples: number of samples (or tokens) of this inner step, with ``weighted=True``, and only then; 0 or
             more. ValueError otherwise.
@@ -284,10 +308,10 @@ class DiLoCo(Training):
         for fragment, before in enumerate(self._unsent):
             self._unsent[fragment] = 1 if samples is None else min(before + samples, WEIGHT_LIMIT - 1)
         self._inner_step += 1
-        if self._node is None:
+        if self._node is None and self._replica is None:
             self._advance()
         elif self._schedule.does_anything(self._inner_step):
-            with self._telling_the_node():
+            with self._together():
                 self._advance()
 
     def _check_samples(self, samples: int | None) -> None:
@@ -306,7 +330,7 @@ class DiLoCo(Training):
         Blocks until the average has arrived; makes no vote. All members should end at the same step; otherwise those
         that stay go on without this peer.
         """
-        with self._telling_the_node():
+        with self._together():
             if self._transfer is not None and self._in_flight is not None:
                 fragment = self._in_flight
                 try:
@@ -368,3 +392,4 @@ class DiLoCo(Training):
         self._outer_step = int(state["outer_step"])
         self._batches = int(state["batches"])
         self._membership.revision = int(state["revision"])
+        self._model = int(state.get("model", 0))

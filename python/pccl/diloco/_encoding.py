@@ -85,9 +85,12 @@ class Encoding(Protocol):
         """The sum of the last exchange, float32; divided by the weights it is the average. After ``keep_own`` it is
         this peer's own pseudo-gradient."""
 
-    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+    def exchange(
+        self, begin: int, elements: int, weight: int, factor: int = 1, *, again: bool = False
+    ) -> Exchange:
         """Multiplies this peer's pseudo-gradient by ``factor`` and adds all of them up. ``begin`` is the position of the
-        fragment in the vector of all parameters."""
+        fragment in the vector of all parameters. ``again``: repeats the last exchange, which went to its end; ``factor``
+        is 1, because the buffer holds what was meant then."""
 
     def keep_own(self, begin: int, elements: int) -> None:
         """For an exchange that cannot finish, because all others were lost: this peer's pseudo-gradient is the sum."""
@@ -110,7 +113,9 @@ class Plain:
     def total(self, elements: int) -> Tensor:
         return self._receive[:elements]
 
-    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+    def exchange(
+        self, begin: int, elements: int, weight: int, factor: int = 1, *, again: bool = False
+    ) -> Exchange:
         send, receive = self._send[: elements + DIGITS], self._receive[: elements + DIGITS]
         _multiply(self._send[:elements].numpy(), factor)
         put_weight(weight, send[elements:], BASE)
@@ -136,7 +141,9 @@ class Ring(Plain):
         self._options = options
         self._weights = torch.zeros(2, DIGITS, dtype=torch.float32, device="cpu")
 
-    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+    def exchange(
+        self, begin: int, elements: int, weight: int, factor: int = 1, *, again: bool = False
+    ) -> Exchange:
         own, weights = self._weights
         put_weight(weight, own, BASE)
         _multiply(self._send[:elements].numpy(), factor)
@@ -187,14 +194,16 @@ class Codes:
         self._total[:elements] = self._gradient[:elements]
         self._residual[begin : begin + elements] = 0
 
-    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+    def exchange(
+        self, begin: int, elements: int, weight: int, factor: int = 1, *, again: bool = False
+    ) -> Exchange:
         blocks = -(-elements // BLOCK)
         meant = self._gradient[: blocks * BLOCK]
         meant[elements:] = 0
         _multiply(meant, factor)
         residual = self._residual[begin : begin + elements] if weight > 0 else None
         own, peaks = self._peaks[0, :blocks], self._peaks[1, :blocks]
-        _add_and_find_peaks(meant, residual, own.numpy())
+        _add_and_find_peaks(meant, None if again else residual, own.numpy())
         world = yield Reduction(0, own, peaks, pccl.ReduceOp.MAX)
 
         dtype = torch.int8 if world <= self.WORLD_MAX_INT8 else torch.int16

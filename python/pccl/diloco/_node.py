@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import astuple, dataclass
 
 import torch
@@ -77,20 +77,28 @@ class Node:
         dist.broadcast(tensor, self._root, group=self._group)
 
     def _broadcast_parameters(self) -> None:
-        part: list[Tensor] = []
-        size = 0
-        for tensor in self._parameters():
-            if part and (size + tensor.nbytes > BROADCAST_BYTES or tensor.dtype != part[0].dtype):
-                self._broadcast_together(part)
-                part, size = [], 0
-            part.append(tensor.detach())
-            size += tensor.nbytes
-        self._broadcast_together(part)
+        broadcast_together(self._parameters(), self._root, self._group)
 
-    def _broadcast_together(self, tensors: list[Tensor]) -> None:
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._broadcast(flat)
-        begin = 0
-        for tensor in tensors:
-            tensor.copy_(flat[begin : begin + tensor.numel()].view(tensor.shape))
-            begin += tensor.numel()
+
+def broadcast_together(tensors: Iterable[Tensor], root: int, group: dist.ProcessGroup) -> None:
+    """Overwrites tensors with those of ``root``, a global rank, in messages of some megabytes. A collective of the
+    group."""
+    part: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if part and (size + tensor.nbytes > BROADCAST_BYTES or tensor.dtype != part[0].dtype):
+            _broadcast_flat(part, root, group)
+            part, size = [], 0
+        part.append(tensor.detach())
+        size += tensor.nbytes
+    if part:
+        _broadcast_flat(part, root, group)
+
+
+def _broadcast_flat(tensors: list[Tensor], root: int, group: dist.ProcessGroup) -> None:
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.broadcast(flat, root, group=group)
+    begin = 0
+    for tensor in tensors:
+        tensor.copy_(flat[begin : begin + tensor.numel()].view(tensor.shape))
+        begin += tensor.numel()

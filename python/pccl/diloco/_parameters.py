@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pccl._errors import argument_error
+from pccl.diloco._pieces import Piece, is_sharded, local_part, piece_of
 
 # Parts that wrappers add to a parameter's name: torch.compile, activation checkpoints.
 _WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module"}
@@ -37,9 +38,10 @@ def strided(blocks: Iterable[torch.nn.Module], fragments: int) -> list[list[torc
 
 class _Place(NamedTuple):
     name: str
+    label: str  # of the part of the parameter that this process holds; "" if it is the whole
     parameter: torch.nn.Parameter
     start: int
-    shape: torch.Size
+    shape: torch.Size  # of that part
     dtype: torch.dtype
 
 
@@ -50,11 +52,18 @@ class Parameters:
     Positions count elements over all parameters that required gradients when this object was made. Buffers (running
     statistics) are not among them. It keeps the parameter objects, not their memory: each access uses the memory that a
     parameter has at that time. Not thread-safe: the model must not be trained during a call.
+
+    In a replica of several processes, a parameter may be a DTensor, of which this process holds a part, and the vector
+    consists of the parts that this process owns (``owned``: their labels by name).
     """
 
-    def __init__(self, model: torch.nn.Module, parts: Parts | None = None) -> None:
+    def __init__(
+        self, model: torch.nn.Module, parts: Parts | None = None, owned: Mapping[str, str] | None = None
+    ) -> None:
         self._model = model
         self._places: list[_Place] = []
+        self._others: list[_Place] = []  # other processes of the replica own them
+        self._are_sharded = False
         self.size = 0
         self.was_written = False  # by write(); callers set it back
         _refuse_flat(model)
@@ -63,16 +72,24 @@ class Parameters:
         part_of = _parts_of(named, parts or [])
         for name, parameter in sorted(named, key=lambda one: part_of[one[0]]):
             self._borders += [self.size] * (part_of[name] - len(self._borders) + 1)
-            if hasattr(parameter, "to_local"):
+            if is_sharded(parameter) and owned is None:
                 raise ValueError(
-                    f"parameter {name} is a DTensor; give each shard as a plain module, in a peer group per shard"
+                    f"parameter {name} is a DTensor, so all processes of the replica take part in the run: give each "
+                    "of them pccl.torch.replica_communicator(address), and process_group=torch.distributed.group.WORLD"
                 )
             if not parameter.is_floating_point():
                 raise ValueError(
                     f"parameter {name} is {parameter.dtype}; only real floating-point parameters are averaged"
                 )
-            self._places.append(_Place(name, parameter, self.size, parameter.shape, parameter.dtype))
-            self.size += parameter.numel()
+            self._are_sharded |= is_sharded(parameter)
+            local = local_part(parameter)
+            label = "" if owned is None else owned.get(name)
+            place = _Place(name, label or "", parameter, self.size, local.shape, parameter.dtype)
+            if label is None:
+                self._others.append(place)
+                continue
+            self._places.append(place)
+            self.size += local.numel()
         if self.size == 0:
             raise ValueError("the model has no parameter that requires a gradient")
 
@@ -84,7 +101,10 @@ class Parameters:
     def __str__(self) -> str:
         """What all peers that average must have in common: number of tensors and elements, and a digest of names,
         shapes, types and parts."""
-        described = [f"{place.name} {tuple(place.shape)} {place.dtype}" for place in self._places]
+        described = [
+            f"{place.name} {tuple(place.shape)} {place.dtype}" + (f" {place.label}" if place.label else "")
+            for place in self._places
+        ]
         described += [str(self._borders)] if len(self._borders) > 1 else []
         digest = hashlib.blake2b("\n".join(described).encode(), digest_size=8).hexdigest()
         return f"{len(self._places)} tensors of {self.size} elements, {digest}"
@@ -95,8 +115,9 @@ class Parameters:
         A parameter may have moved to other memory or to another device. It must be the same object, because the inner
         optimizer steps that object, and it must have its former shape and type.
         """
+        self._reshard()
         trainable = dict(_trainable(self._model))
-        for place in self._places:
+        for place in self._places + self._others:
             now = trainable.pop(place.name, None)
             if now is None:
                 raise argument_error(
@@ -111,14 +132,15 @@ class Parameters:
                     "DiLoCo was made, and the optimizer steps the former one; replace parameters before, and then "
                     "make optimizer and DiLoCo",
                 )
-            if now.shape != place.shape or now.dtype != place.dtype:
+            local = local_part(now)
+            if local.shape != place.shape or now.dtype != place.dtype:
                 raise argument_error(
                     function,
-                    f"parameter {place.name} is {now.dtype} {tuple(now.shape)} and was {place.dtype} "
+                    f"parameter {place.name} is {now.dtype} {tuple(local.shape)} and was {place.dtype} "
                     f"{tuple(place.shape)} when DiLoCo was made; convert the model before, and then make DiLoCo",
                 )
-            end = (now.storage_offset() + now.numel()) * now.element_size()
-            if now.is_meta or (now.is_contiguous() and now.numel() and end > now.untyped_storage().nbytes()):
+            end = (local.storage_offset() + local.numel()) * local.element_size()
+            if local.is_meta or (local.is_contiguous() and local.numel() and end > local.untyped_storage().nbytes()):
                 raise argument_error(
                     function, f"parameter {place.name} has no memory (meta device, or freed); materialize it first"
                 )
@@ -135,7 +157,7 @@ class Parameters:
             low, high = max(begin, place.start), min(end, place.start + place.shape.numel())
             if low < high:
                 inside, outside = slice(low - place.start, high - place.start), slice(low - begin, high - begin)
-                yield place.parameter.detach(), inside, outside
+                yield local_part(place.parameter), inside, outside
 
     def all(self) -> list[Tensor]:
         return [place.parameter.detach() for place in self._places]
@@ -144,14 +166,25 @@ class Parameters:
         """Whether page-locked memory on the CPU makes copies from and to the parameters faster."""
         return any(place.parameter.is_cuda for place in self._places)
 
+    def _reshard(self) -> None:
+        """FSDP2 may leave the root gathered after a forward pass without a backward one (an evaluation). Then its
+        gathered copy, and not the part of this process, is what the next forward pass reads."""
+        if self._are_sharded:
+            for module in self._model.modules():
+                reshard = getattr(module, "reshard", None)
+                if callable(reshard) and hasattr(module, "unshard"):
+                    reshard()
+
     def read(self, out: Tensor) -> None:
         """Copies all parameters to ``out`` (float32, on the CPU)."""
+        self._reshard()
         for parameter, inside, outside in self._pieces(0, self.size):
             out[outside].copy_(parameter.reshape(-1)[inside])
 
     def write(self, source: Tensor, begin: int, keep: float = 0.0) -> None:
         """Sets the elements from ``begin`` on to ``keep * themselves + (1 - keep) * source``."""
         self.was_written = True
+        self._reshard()
         for parameter, inside, outside in self._pieces(begin, begin + source.numel()):
             # If a parameter is not contiguous, this is a copy and has to be written back.
             flat = parameter.reshape(-1)
@@ -187,12 +220,25 @@ class Parameters:
             torch.sub(base, local, out=difference)
 
 
+def pieces_of(model: torch.nn.Module, parts: Parts | None) -> list[Piece]:
+    """What this process holds of the trainable parameters. ValueError for a model that cannot be averaged."""
+    _refuse_flat(model)
+    named = list(_trainable(model))
+    part_of = _parts_of(named, parts or [])
+    return [piece_of(name, parameter, part_of[name]) for name, parameter in named]
+
+
+def tensors_of(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The trainable parameters by name, as objects."""
+    return dict(_trainable(model))
+
+
 def clean_moments(optimizer: torch.optim.Optimizer) -> None:
     """Sets values of the optimizer's state that are not finite to 0. They would spoil the next step."""
     for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, Tensor) and value.is_floating_point():
-                value.nan_to_num_(0.0, 0.0, 0.0)
+                local_part(value).nan_to_num_(0.0, 0.0, 0.0)
 
 
 def _trainable(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
@@ -241,5 +287,5 @@ def _refuse_flat(model: torch.nn.Module) -> None:
     ):
         raise ValueError(
             "the model is in FullyShardedDataParallel (FSDP1), which keeps flat parameters whose layout depends on the "
-            "number of ranks; use fully_shard (FSDP2) and pccl.torch.ReplicaGrid"
+            "number of ranks; use fully_shard (FSDP2)"
         )

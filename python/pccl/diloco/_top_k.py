@@ -144,33 +144,49 @@ class Largest:
         self._total[:elements] = self._gradient[:elements]
         self._residual[begin : begin + elements] = 0
 
-    def exchange(self, begin: int, elements: int, weight: int, factor: int = 1) -> Exchange:
+    def exchange(
+        self, begin: int, elements: int, weight: int, factor: int = 1, *, again: bool = False
+    ) -> Exchange:
         chunks = -(-elements // self._layout.chunk)
         size = _WEIGHT_BYTES + chunks * self._layout.chunk_bytes
         piece: Bytes = self._piece.numpy()[:size]
         piece[:_WEIGHT_BYTES] = numpy.array([weight], "<u8").view(numpy.uint8)
         if weight > 0:
-            self._encode(piece[_WEIGHT_BYTES:], self._residual[begin : begin + elements], elements, factor)
+            residual = self._residual[begin : begin + elements]
+            if not again:
+                self._mean(residual, elements, factor)
+            self._encode(piece[_WEIGHT_BYTES:], residual)
         send = self._piece[: size if weight > 0 else _WEIGHT_BYTES]
         gathered: list[Tensor] = yield Gathering(0, send, size)
         return self._add_up([one.numpy() for one in gathered], chunks)
 
-    def _encode(self, body: Bytes, residual: Floats, elements: int, factor: int) -> None:
+    def _mean(self, residual: Floats, elements: int, factor: int) -> None:
+        """Turns the pseudo-gradient into what is meant to be sent."""
+        self._gradient[elements : -(-elements // self._layout.chunk) * self._layout.chunk] = 0
+
+        def pass_over(first: int, end: int) -> None:
+            for low in range(first, end, _PASS):
+                high = min(low + _PASS, end)
+                meant = self._gradient[low:high]
+                # What is not finite is skipped by all members when they have added it up.
+                with numpy.errstate(over="ignore", invalid="ignore"):
+                    if factor != 1:
+                        numpy.multiply(meant, numpy.float32(factor), out=meant)
+                    meant += self._decay * residual[low:high]
+
+        over_ranges(pass_over, elements)
+
+    def _encode(self, body: Bytes, residual: Floats) -> None:
         layout, chunk = self._layout, self._layout.chunk
         padded = body.size // layout.chunk_bytes * chunk
-        self._gradient[elements:padded] = 0
         parts = layout.parts(body)
 
         def pass_over(first: int, end: int) -> None:
             for low in range(first, end, _PASS):
                 high = min(low + _PASS, end)
-                meant, own = self._gradient[low:high], residual[low:high]
-                # What is not finite is skipped by all members when they have added it up.
+                own = residual[low:high]
                 with numpy.errstate(over="ignore", invalid="ignore"):
-                    if factor != 1:
-                        numpy.multiply(meant, numpy.float32(factor), out=meant)
-                    meant[: own.size] += self._decay * own
-                    rows = meant.reshape(-1, chunk)
+                    rows = self._gradient[low:high].reshape(-1, chunk)
                     places, values = layout.encode(rows, [part[low // chunk : high // chunk] for part in parts])
                     left = rows.copy()
                     numpy.put_along_axis(left, places, numpy.take_along_axis(left, places, axis=1) - values, axis=1)

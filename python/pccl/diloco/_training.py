@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import math
 import time
@@ -21,14 +22,16 @@ from pccl.diloco._node import Node, Outcome
 from pccl.diloco._norm import norm
 from pccl.diloco._outer import OuterSGD
 from pccl.diloco._parameters import Parameters, clean_moments
+from pccl.diloco._replica import Replica
 from pccl.diloco._schedule import Schedule
 from pccl.diloco._transfer import Transfer
 
 # Before the first step, peers that wait for others check at this interval whether a peer has come.
 LINE_UP_POLL_S = 0.02
 
-# The sum of the pseudo-gradients has an element that is not finite.
-NOT_FINITE = -1
+# Reductions that failed in one part of a replica and not in another, in a row, before that is an error. Each costs the
+# run a replica.
+REPEATS_MAX = 1000
 
 
 class Training:
@@ -63,14 +66,18 @@ class Training:
     _in_flight: int | None
     _own_weight: int
     _restored: tuple[Tensor, int] | None  # a pseudo-gradient and its weight
+    _is_finite: bool  # the sum of the last exchange
     _joined: bool
     _has_cleaned: bool
     _node: Node | None
+    _replica: Replica | None
+    _model: int  # a hash of the model with which this run began; equal in all parts of one model
 
     @property
     def world(self) -> int:
-        """Members of this peer's group; 1 if it is alone or out of the run."""
-        return self._membership.comm.world_size
+        """Members of this peer's group; 1 if it is alone or out of the run. In a replica of several processes that all
+        take part, the number of replicas at their last agreement: it is equal in all of them."""
+        return self._membership.comm.world_size if self._replica is None else self._replica.replicas
 
     def _join(self) -> None:
         while not self._joined:
@@ -94,10 +101,13 @@ class Training:
             self._leave()
             raise
 
-    def _telling_the_node(self) -> contextlib.AbstractContextManager[None]:
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        """What all processes of a node or replica do at the same time."""
+        self._parameters.was_written = self._has_cleaned = False
+        if self._replica is not None:
+            return self._replica.together(lambda: self._parameters.was_written, self._leave)
         if self._node is None:
             return contextlib.nullcontext()
-        self._parameters.was_written = self._has_cleaned = False
         return self._node.telling(self._outcome, self._leave)
 
     def _outcome(self) -> Outcome:
@@ -136,6 +146,7 @@ class Training:
             "outer_step": self._outer_step,
             "batches": self._batches,
             "revision": self._membership.revision,
+            **({} if self._replica is None else {"model": self._model}),
         }
 
     # ---- what happens after an inner step ----------------------------------------------------------------------------
@@ -155,7 +166,7 @@ class Training:
         own_weight = 0
         if self._transfer is not None and landing is not None:
             weight = self._collect()
-        elif self._transfer is not None:
+        elif self._transfer is not None and self._replica is None:
             self._transfer.poll()
         # Capture before the average is applied: what was learned is relative to what the round began with.
         if launching is not None:
@@ -200,6 +211,8 @@ class Training:
         base = self._outer if self._began is None else self._began
         self._parameters.subtract_from(base[begin:end], begin, gradient)
         length = norm(gradient)
+        if self._replica is not None:
+            weight, length = self._replica.agree_on(weight, length)
         if not math.isfinite(length):
             detail = "the pseudo-gradient is not finite"
         elif self._max_norm is not None and length > self._max_norm:
@@ -230,37 +243,51 @@ class Training:
         """A ``restored`` pseudo-gradient has its weight in it already."""
         begin, end = self._bounds[fragment]
         self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
-        exchange = self._exchange(begin, end - begin, weight, 1 if restored else weight)
         self._own_weight = weight
-        self._transfer = Transfer(
-            self._membership,
-            exchange,
-            self._tag,
-            on_retry=lambda: self._emit("retry", fragment),
-            in_background=self._schedule.delay > 0,
-        )
+        exchange = self._encoding.exchange(begin, end - begin, weight, 1 if restored else weight)
+        self._transfer = self._transfer_of(fragment, exchange, in_background=self._schedule.delay > 0)
         self._in_flight = fragment
 
-    def _exchange(self, begin: int, elements: int, weight: int, factor: int) -> Exchange:
-        """With ``overlap`` the thread of the transfer runs this. Returns the sum of the weights, or NOT_FINITE."""
-        weights = yield from self._encoding.exchange(begin, elements, weight, factor)
-        return weights if math.isfinite(norm(self._encoding.total(elements))) else NOT_FINITE
+    def _transfer_of(self, fragment: int, exchange: Exchange, *, in_background: bool) -> Transfer:
+        begin, end = self._bounds[fragment]
+        return Transfer(
+            self._membership,
+            self._checked(exchange, end - begin),
+            self._tag,
+            on_retry=lambda: self._emit("retry", fragment),
+            in_background=in_background,
+        )
+
+    def _checked(self, exchange: Exchange, elements: int) -> Exchange:
+        """With ``overlap`` the thread of the transfer runs this."""
+        weights = yield from exchange
+        self._is_finite = math.isfinite(norm(self._encoding.total(elements)))
+        return weights
 
     def _collect(self) -> int:
         """Waits for what is in flight. Returns the sum of the weights in the average."""
         transfer, fragment = self._transfer, self._in_flight
         assert transfer is not None and fragment is not None
-        try:
-            weight = transfer.finish()
-        except Exception:
-            self._transfer = self._in_flight = None
-            raise
-        self._transfer = self._in_flight = None
         begin, end = self._bounds[fragment]
+        try:
+            weight, is_finite = self._outcome_of(transfer)
+            for _ in range(REPEATS_MAX):
+                if weight is not None:
+                    break
+                # A peer was lost when it was in the sums of some parts of the model and not in those of others.
+                self._emit("retry", fragment, detail="another part of the model was reduced without a lost peer")
+                exchange = self._encoding.exchange(begin, end - begin, self._own_weight, again=True)
+                self._transfer = self._transfer_of(fragment, exchange, in_background=False)
+                weight, is_finite = self._outcome_of(self._transfer)
+        finally:
+            self._transfer = self._in_flight = None
         if weight is None:
-            self._encoding.keep_own(begin, end - begin)
-            return self._own_weight
-        if weight == NOT_FINITE:
+            raise pccl.PCCLError(
+                pccl.Result.INTERNAL_ERROR,
+                "DiLoCo.step",
+                f"the parts of the model had different sums of weights {REPEATS_MAX} times in a row",
+            )
+        if not is_finite:
             # Finite numbers whose sum is not finite. All members have the same bytes here, so all of them skip it.
             logging.getLogger("pccl").warning(
                 "DiLoCo: the sum of the pseudo-gradients at inner step %d is not finite; no member applies it. "
@@ -269,6 +296,32 @@ class Training:
             )
             return 0
         return weight
+
+    def _outcome_of(self, transfer: Transfer) -> tuple[int | None, bool]:
+        """Returns the sum of the weights, and whether the sum is finite in all parts of the model. None: the parts have
+        different sums of weights, so they were reduced with different peers. Equal sums were made with the same peers,
+        because members only leave between two votes."""
+        failure: Exception | None = None
+        weight: int | None = None
+        try:
+            weight = transfer.finish()
+        except Exception as error:
+            if self._replica is None:
+                raise
+            failure = error
+        is_alone = weight is None
+        weight = self._own_weight if weight is None else weight
+        is_finite = is_alone or self._is_finite
+        if self._replica is not None:
+            rows = self._replica.settle(failure, weight, int(is_finite))
+            if any(theirs != weight for theirs, _ in rows):
+                return None, True
+            is_finite = all(finite for _, finite in rows)
+        if is_alone:
+            assert self._in_flight is not None
+            begin, end = self._bounds[self._in_flight]
+            self._encoding.keep_own(begin, end - begin)
+        return weight, is_finite
 
     def _apply(self, fragment: int, weight: int) -> None:
         begin, end = self._bounds[fragment]
@@ -323,20 +376,35 @@ class Training:
                 "the model has parameters that are not finite, and a run may begin with them; initialize it",
             )
         self._forget_transfer()
+        if self._replica is not None:
+            self._agree_on_model(self._replica)
+
+        # A synchronization may fail when some parts of the model were received and others were not.
+        state = [] if self._replica is None else [self._outer, self._momentum]
+        own = [(one, one.clone()) for one in state if one is not None]
 
         def position() -> None:
+            for tensor, content in own:
+                tensor.copy_(content)
             begin = self._schedule.round_begin(self._inner_step)
             if begin != self._inner_step:
                 self._inner_step = begin
                 self._restored = None
             self._write_counters()
 
-        received = self._membership.enter(position)
+        try:
+            received = self._membership.enter(position)
+        except Exception:
+            for tensor, content in own:
+                tensor.copy_(content)
+            raise
+        own.clear()
         while True:
             self._read_counters()
             if received:
                 self._forget_own()
-            if self._waiting_for <= self._membership.comm.global_world_size:
+            present = self._membership.comm.global_world_size if self._replica is None else self._replica.replicas
+            if self._waiting_for <= present:
                 break
             # All peers that wait see the same two numbers after the same synchronization, so they go on together.
             time.sleep(LINE_UP_POLL_S)
@@ -371,12 +439,31 @@ class Training:
         if residual is not None:
             residual.zero_()
 
+    def _agree_on_model(self, replica: Replica) -> None:
+        """The model that a run begins with. A checkpoint is of the model with which its run began."""
+        own = int.from_bytes(hashlib.blake2b(self._outer.numpy().tobytes(), digest_size=7).digest(), "little")
+        restored = -1 if self._restored is None else self._restored[1]
+        rows = replica.settle(None, own, restored, self._inner_step, self._model)
+        if any(row[1:] != rows[0][1:] for row in rows):
+            raise argument_error(
+                "DiLoCo.join",
+                "the processes of this replica have loaded different checkpoints (weight in flight, inner step, model: "
+                f"{[row[1:] for row in rows]}); load those of the same round in all of them",
+            )
+        if self._model == 0:
+            for digest, *_ in rows:
+                self._model ^= digest
+
     def _write_counters(self) -> None:
-        counters = (self._waiting_for, self._inner_step, self._outer_step, self._batches)
+        counters = [self._waiting_for, self._inner_step, self._outer_step, self._batches]
+        if self._replica is not None:
+            counters.append(self._model)
         self._counters.copy_(torch.tensor(counters, dtype=torch.int64, device="cpu"))
 
     def _read_counters(self) -> None:
-        self._waiting_for, self._inner_step, self._outer_step, self._batches = self._counters.tolist()
+        self._waiting_for, self._inner_step, self._outer_step, self._batches, *more = self._counters.tolist()
+        if more:
+            self._model = more[0]
 
     def _emit(self, kind: str, fragment: int | None = None, tensor: Tensor | None = None, detail: str = "") -> None:
         if self._on_event is not None:

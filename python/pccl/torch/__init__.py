@@ -19,6 +19,10 @@ Which part to take:
     a CUDA device; groups of some of the ranks (``new_group(ranks)``, meshes of several dimensions), each with a master
     of its own in the process of its first rank. Messages between two ranks need another backend beside it,
     ``new_group(ranks, backend="gloo")``.
+``reconfigure``
+    Gives such a group other members, without a new one.
+``replica_communicator``
+    The communicator of one process of a replica, for ``pccl.diloco`` with sharded models.
 
 ``local_tensor``, ``local_tensors`` and ``shared_state`` return what the library synchronizes and reduces, without a
 copy.
@@ -29,7 +33,21 @@ from pccl.torch._ddp import ddp_hook
 from pccl.torch._grid import ReplicaGrid
 from pccl.torch._local import local_tensor, local_tensors, shared_state
 from pccl.torch._process_group import ProcessGroupPCCL
+from pccl.torch._reconfigure import ReconfigureOptions, get_reconfigure_handle, reconfigure, supports_reconfigure
+from pccl.torch._replica import replica_communicator
 
-__all__ = ["ProcessGroupPCCL", "ReplicaGrid", "ddp_hook", "local_tensor", "local_tensors", "shared_state"]
+__all__ = [
+    "ProcessGroupPCCL",
+    "ReconfigureOptions",
+    "ReplicaGrid",
+    "ddp_hook",
+    "get_reconfigure_handle",
+    "local_tensor",
+    "local_tensors",
+    "reconfigure",
+    "replica_communicator",
+    "shared_state",
+    "supports_reconfigure",
+]
 
 _register()

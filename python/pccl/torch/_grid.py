@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,10 +24,13 @@ from pccl._errors import (
 from pccl._memory import memory_of
 from pccl._values import QuantizationOptions, ReduceDescriptor, ReduceOpDescriptor, ReduceOperandDescriptor, SharedState
 from pccl.torch._local import local_tensor
+from pccl.torch._replica import group_for_messages, replica_communicator
 
 _FIRST_TAG = 3 << 61
 _FAILURES_IN_A_ROW = 5
 _ATTEMPTS = 5
+
+Answer = TypeVar("Answer")
 
 # Answers that the processes of a replica exchange. The worst (largest) one counts.
 _FINE, _OUT, _REFUSED = 0, 1, 2
@@ -81,20 +83,16 @@ class ReplicaGrid:
                 raise argument_error(
                     "ReplicaGrid", f"the mesh has {mesh.ndim} dimensions; pass that of the shards: mesh['shard']"
                 )
-            self._group = _group_for_messages(mesh.get_group())
+            self._group = group_for_messages(mesh.get_group())
         else:
-            self._group = _group_for_messages(mesh)
+            self._group = group_for_messages(mesh)
         if not mates_timeout_s > 0:
             raise argument_error("ReplicaGrid", f"mates_timeout_s is {mates_timeout_s}; use a number above 0")
         self._mates_timeout_s = mates_timeout_s
         self.shards = dist.get_world_size(self._group)
         self.shard = dist.get_rank(self._group)
-        self.communicator = Communicator(
-            address,
-            peer_group=self.shard,
-            gang=(self._common_name(), self.shards, self.shard),
-            gang_timeout_s=mates_timeout_s,
-            **settings,
+        self.communicator = self._within_replica(
+            lambda: replica_communicator(address, self._group, mates_timeout_s=mates_timeout_s, **settings)
         )
         self._member = False
         self._replicas = 0
@@ -241,13 +239,6 @@ class ReplicaGrid:
 
     # ---- within the replica
 
-    def _common_name(self) -> str:
-        """A name that no other gang has: shard 0 draws it, and the others receive it."""
-        name = torch.tensor(list(uuid.uuid4().bytes), dtype=torch.uint8, device="cpu")
-        first = dist.get_global_rank(self._group, 0)
-        self._within_replica(lambda: dist.broadcast(name, first, group=self._group))
-        return "replica-" + bytes(name.tolist()).hex()
-
     def _agree(self, answer: int) -> tuple[int, int]:
         """Returns the worst answer, and the smallest number of replicas that a process sees: they may have read it
         before and after a death."""
@@ -256,30 +247,14 @@ class ReplicaGrid:
         worst, replicas = message.tolist()
         return worst, -replicas
 
-    def _within_replica(self, message: Callable[[], object]) -> None:
+    def _within_replica(self, message: Callable[[], Answer]) -> Answer:
         try:
-            message()
+            return message()
         except RuntimeError as error:
             raise dist.DistBackendError(
                 "pccl: another process of this replica is gone or does not answer; this one has left the run. A "
                 f"replica is whole or not there: end this process, too, and start the replica again ({error})"
             ) from error
-
-
-def _group_for_messages(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Returns the group itself if its backend has messages of CPU tensors, else a gloo group of the same processes."""
-    backends = dict(one.split(":", 1) for one in str(dist.get_backend_config(group)).split(","))
-    if backends.get("cpu", "pccl") != "pccl":
-        return group
-    timeout = None
-    for device in group._device_types:
-        options = getattr(group._get_backend(device), "options", None)
-        timeout = getattr(options, "_timeout", timeout)
-    made = dist.new_group(
-        dist.get_process_group_ranks(group), timeout, backend="gloo", use_local_synchronization=True
-    )
-    assert isinstance(made, dist.ProcessGroup)
-    return made
 
 
 def _descriptor(tensor: torch.Tensor, tag: int, quantize: str | None) -> ReduceOpDescriptor:

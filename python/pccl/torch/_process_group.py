@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,6 +21,7 @@ from pccl._enums import ReduceOp
 from pccl._errors import PCCLError, argument_error
 from pccl._memory import memory_of
 from pccl.torch import _failure
+from pccl.torch._reconfigure import Meeting, ReconfigureOptions
 from pccl.torch._run import Run
 from pccl.torch._work import Finish, Handle, Work, recorded
 
@@ -64,9 +66,29 @@ class _Call(NamedTuple):
 class ProcessGroupPCCL(dist.ProcessGroup):
     """``torch.distributed.init_process_group("pccl")``. The docstring of the package describes what it can do."""
 
-    def __init__(self, run: Run | None, rank: int, size: int, timeout: timedelta, *, owns_run: bool) -> None:
+    @dataclass
+    class Options:
+        """For ``init_process_group("pccl", ..., pg_options=ProcessGroupPCCL.Options(...))``.
+
+        :param enable_reconfigure: whether the members of the group can change (:func:`pccl.torch.reconfigure`). Unless
+            ``pccl://`` has gathered it, the group then has no members before the first ``reconfigure``.
+        """
+
+        enable_reconfigure: bool = False
+
+    def __init__(
+        self,
+        run: Run | None,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        owns_run: bool,
+        meeting: Meeting | None = None,
+    ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._run = run
+        self._meeting = meeting
         self._rank = rank
         self._size = size
         self._timeout = timeout
@@ -79,6 +101,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._kept: deque[Work] = deque(maxlen=256)
         # By type of device: the group of the backend that ``init_process_group("cpu:pccl,cuda:nccl")`` names for it.
         self._others: dict[str, dist.ProcessGroup | None] = {}
+
+    # torch asks these, because the members may change.
+    def getRank(self) -> int:  # noqa: N802 (torch's name)
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802
+        return self._size
 
     def getBackendName(self) -> str:  # noqa: N802 (torch's name)
         return "pccl"
@@ -120,6 +149,49 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         """Leaves the run. Collectives in which the other members still need this one fail there."""
         if self._run is not None and self._owns_run:
             self._run.close()
+
+    # ---- other members
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """As :func:`pccl.torch.supports_reconfigure`."""
+        return self._meeting is not None
+
+    def get_reconfigure_handle(self) -> str:
+        """As :func:`pccl.torch.get_reconfigure_handle`."""
+        return self._meets("get_reconfigure_handle").handle
+
+    def reconfigure(self, opts: ReconfigureOptions) -> Work:
+        """As :func:`pccl.torch.reconfigure`.
+
+        :param opts: also those of torch, where it has them.
+        """
+        timeout = self._timeout if opts.timeout is None else opts.timeout
+        former = self._run
+        self._run, self._rank, self._size = self._meets("reconfigure").gather(opts, timeout)
+        self._tags = self._run.tags() if self._run is not None else iter(())
+        if former is not None and self._owns_run:
+            former.close()
+        self._owns_run = True
+        ranks = dist.distributed_c10d._world.pg_group_ranks
+        if self in ranks and self is dist.distributed_c10d._world.default_pg:
+            ranks[self] = {rank: rank for rank in range(self._size)}
+        return Work(None, "reconfigure", [], [], None, 0.0)
+
+    def _meets(self, function: str) -> Meeting:
+        if self._meeting is None:
+            raise argument_error(
+                function,
+                "the members of this group cannot change; make it with "
+                "pg_options=pccl.torch.ProcessGroupPCCL.Options(enable_reconfigure=True)",
+            )
+        others = [device for device, backend in self._backends().items() if backend != "pccl"]
+        if others:
+            raise argument_error(
+                function,
+                f"the group has another backend for {others[0]}, whose members would stay; make one group of each",
+            )
+        return self._meeting
 
     # ---- reductions
 
@@ -387,12 +459,15 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             self._others[device] = self._make_group_for(device)
         return self._others[device]
 
-    def _make_group_for(self, device: str) -> dist.ProcessGroup | None:
+    def _backends(self) -> dict[str, str]:
+        """The backend for each type of device."""
         try:
-            backends = dict(one.split(":") for one in dist.get_backend_config(self).split(",") if ":" in one)
+            return dict(one.split(":") for one in dist.get_backend_config(self).split(",") if ":" in one)
         except (ValueError, AssertionError):  # torch does not know this group (yet)
-            return None
-        backend = backends.get(device, "pccl")
+            return {}
+
+    def _make_group_for(self, device: str) -> dist.ProcessGroup | None:
+        backend = self._backends().get(device, "pccl")
         if backend == "pccl":
             return None
         # All ranks of this group make it, because all make the call that needs it; other ranks know nothing of it.
@@ -435,6 +510,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         limit = given if given is not None and given > timedelta(0) else self._timeout
         handles = []
         if run is None:
+            if self._size > 1:
+                raise dist.DistBackendError(
+                    f"pccl: {operation}: the group has no members yet; call pccl.torch.reconfigure() with the handles "
+                    "of all of them"
+                )
             for call in calls:
                 call.alone()
         else:

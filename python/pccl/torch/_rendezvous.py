@@ -42,13 +42,16 @@ def handle_url(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any)
     yield store, run.rank, run.size
 
 
-def run_of(store: Store, rank: int, size: int, timeout: timedelta) -> Run:
-    """The run that pccl:// gathered, or one that is gathered now from the environment."""
+def gathered_by(store: Store) -> Run | None:
+    """The run that pccl:// gathered; None if another method was used."""
     inner: Any = store
     while isinstance(inner, PrefixStore):
         inner = inner.underlying_store
-    if isinstance(inner, (RunStore, MissingStore)):
-        return inner.run
+    return inner.run if isinstance(inner, (RunStore, MissingStore)) else None
+
+
+def run_of(rank: int, size: int, timeout: timedelta) -> Run:
+    """A run that is gathered now from the environment."""
     return Run.gather(Communicator.from_env(), rank, size, timeout)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -30,24 +31,34 @@ _KEY = "pccl/master"
 _MASTER_TIMEOUT_MS = 10_000
 
 
-def gather(store: Store, rank: int, size: int, timeout: timedelta, job: Run | None) -> Run:
+def gather(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    job: Run | None,
+    function: str = _FUNCTION,
+    host: str | None = None,
+) -> Run:
     """Blocks until all ranks of the group call it. ``rank`` and ``size`` are those in the group. ``job``: the run of
-    all ranks, if this backend made it."""
+    all ranks, if this backend made it. ``host``: the address of the first rank, if it is known."""
+    began = time.monotonic()
     master: MasterNode | None = None
     try:
         if rank == 0:
             try:
-                master, address = _start_master(store, job)
+                master, address = _start_master(store, job, host, function)
             except BaseException as error:
-                store.set(_KEY, f"!{error}")  # the others wait for it
+                refuse(store, str(error))  # the others wait for it
                 raise
             store.set(_KEY, address)
         else:
             address = store.get(_KEY).decode()
             if address.startswith("!"):
-                raise dist.DistBackendError(f"pccl: {_FUNCTION}: the first rank of the group failed: {address[1:]}")
+                raise dist.DistBackendError(f"pccl: {function}: the first rank of the group failed: {address[1:]}")
         communicator = Communicator(address, master_timeout_ms=_MASTER_TIMEOUT_MS)
-        run = Run.gather(communicator, rank, size, timeout, function=_FUNCTION, master=master)
+        left = max(timeout - timedelta(seconds=time.monotonic() - began), timedelta(seconds=0.001))
+        run = Run.gather(communicator, rank, size, left, function=function, master=master)
         if rank == 0:
             # All have read it. A later group may have the same name, if the store outlives the job's process group.
             with contextlib.suppress(RuntimeError):
@@ -59,19 +70,24 @@ def gather(store: Store, rank: int, size: int, timeout: timedelta, job: Run | No
         raise
 
 
-def _start_master(store: Store, job: Run | None) -> tuple[MasterNode, str]:
+def refuse(store: Store, cause: str) -> None:
+    """For the first rank: the others raise an exception with this cause."""
+    store.set(_KEY, f"!{cause}")
+
+
+def _start_master(store: Store, job: Run | None, known_host: str | None, function: str) -> tuple[MasterNode, str]:
     for name, why in (
         ("PCCL_INVITE", "the run is secure, and the master of a group of ranks would not be"),
         ("PCCL_STATE_DIR", "it is the journal of the job's master alone"),
     ):
         if os.environ.get(name):
             raise argument_error(
-                _FUNCTION,
+                function,
                 f"{name} is set in a process of the job: {why}; unset it, or make the group with another backend: "
                 "torch.distributed.new_group(ranks, backend='gloo')",
             )
     advertised = os.environ.get("PCCL_ADVERTISE_ADDRESS")
-    host = advertised or own_address(_reached_host(store, job))
+    host = advertised or known_host or own_address(reached_host(store, job))
     listen = "0.0.0.0" if advertised else host
     master = MasterNode(_joined(listen, 0))
     try:
@@ -82,7 +98,7 @@ def _start_master(store: Store, job: Run | None) -> tuple[MasterNode, str]:
         raise
 
 
-def _reached_host(store: Store, job: Run | None) -> str:
+def reached_host(store: Store, job: Run | None) -> str:
     """A host that all ranks reach: through it this host finds the address that it has for them."""
     if job is not None:
         return job.communicator._target.host
