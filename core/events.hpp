@@ -93,8 +93,8 @@ struct Collective {
     // scatter at the root and all_to_all: members for which `send` was made. If the group has another number, the
     // collective fails as if a member was lost. Else 0.
     std::uint32_t world = 0;
-    // send: the receiver, or nil if it is this peer. The tag that both ends have for it: the sends of two pairs, and those
-    // of one pair in both directions, may have one tag. CommandLaunch::tag is this peer's own name for the launch.
+    // send: the receiver, or nil if it is this peer; the tag that both ends have for it. The sends of two pairs, or of
+    // one pair in both directions, may have one tag. CommandLaunch::tag is this peer's own name for the launch.
     Uuid target = {};
     Tag pair_tag = 0;
     friend bool operator==(const Collective&, const Collective&) = default;
@@ -122,8 +122,8 @@ struct CommandArePeersPending {
 };
 // Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
 // In place: receive == send (not for an all_gather, a gather and an all_to_all). A member that contributes nothing to a
-// broadcast or a scatter needs no `send`, and one that gets nothing of a reduce or a gather no `receive`: 0. A sender has
-// no `receive`, and a receiver no `send`.
+// broadcast or a scatter needs no `send`, and one that gets nothing of a reduce or a gather no `receive`: 0. A sender
+// has no `receive`, and a receiver no `send`.
 struct CommandLaunch {
     Ticket ticket = 0;
     Tag tag = 0;

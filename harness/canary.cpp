@@ -226,7 +226,8 @@ void tamper_with_sends(Ledger& ledger, Lie lie) {
         if (last->collective.kind != CollectiveKind::send || last->output.empty()) continue;
         const auto sends = std::find_if(ledger.launches.begin(), ledger.launches.end(), [&](const LaunchFact& fact) {
             return fact.collective.kind == CollectiveKind::send && good(fact.completion, fact.end) &&
-                   fact.completion.index == 0 && fact.tag == last->tag && fact.collective.root == last->collective.root &&
+                   fact.completion.index == 0 && fact.tag == last->tag &&
+                   fact.collective.root == last->collective.root &&
                    fact.collective.target == last->collective.target && fact.begin < last->end &&
                    last->begin < fact.end;
         });
@@ -238,9 +239,10 @@ void tamper_with_sends(Ledger& ledger, Lie lie) {
         case Lie::sent_received: ++last->completion.received_bytes; break;
         default:
             for (LaunchFact* fact : {&*sends, &*last}) {
-                fail(fact->completion, lie == Lie::end_blamed ? Result::rank_connection_lost : Result::invalid_argument);
+                const bool gone = lie == Lie::end_blamed;
+                fail(fact->completion, gone ? Result::rank_connection_lost : Result::invalid_argument);
                 fact->completion.cause =
-                    lie == Lie::end_blamed
+                    gone
                         ? make_cause<CauseKind::other_end_not_member>(fact == &*sends ? last->collective.target
                                                                                       : last->collective.root)
                         : make_cause<CauseKind::room_too_small>(last->collective.target, 1, 2);

@@ -235,7 +235,9 @@ std::uint64_t result_bytes(const LaunchFact& fact, const Uuid& own) {
         break;
     case CollectiveKind::scatter: count = c.index < c.members.size() ? c.members[c.index].count : 0; break;
     case CollectiveKind::reduce_scatter: count = fact.collective.count; break;
-    case CollectiveKind::send: count = fact.collective.target == own && c.members.size() == 2 ? c.members[0].count : 0; break;
+    case CollectiveKind::send:
+        count = fact.collective.target == own && c.members.size() == 2 ? c.members[0].count : 0;
+        break;
     case CollectiveKind::reduce: count = fact.collective.root == own ? count : 0; break;
     case CollectiveKind::barrier: return 0;
     default: break;

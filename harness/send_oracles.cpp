@@ -90,8 +90,8 @@ private:
     bool is_sender(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer == fact.collective.root; }
 
     std::string text(const LaunchFact& f) const {
-        return formatted("{} {} tag {} between {} and {} type {} count {} room {} [{} us .. {}] {}", ledger_.name(f.life),
-                         is_sender(f) ? "send" : "receive", f.tag, short_name(f.collective.root),
+        return formatted("{} {} tag {} between {} and {} type {} count {} room {} [{} us .. {}] {}",
+                         ledger_.name(f.life), is_sender(f) ? "send" : "receive", f.tag, short_name(f.collective.root),
                          short_name(f.collective.target), static_cast<unsigned>(f.shape.type), f.collective.count,
                          f.collective.capacity, f.begin / microsecond,
                          f.end == open_end ? "open" : formatted("{} us", f.end / microsecond),
@@ -119,8 +119,8 @@ private:
             return sim::Violation{oracle, formatted("{}:\n    {}\n    {}", what, text(own), text(other))};
         };
         const std::size_t bytes = gives.collective.count * element_bytes(gives.shape.type);
-        if (succeeded(takes) &&
-            (takes.output.size() != bytes || !std::equal(takes.output.begin(), takes.output.end(), gives.input.begin())))
+        const auto& got = takes.output;
+        if (succeeded(takes) && (got.size() != bytes || !std::equal(got.begin(), got.end(), gives.input.begin())))
             return complain("value", "the receiver has other bytes than were sent");
         if (other.end == open_end || succeeded(other)) return {};
         if (!excuses_.refuses(Excuse::departed) && ledger_.departed(other.life, other.completion, other.end)) {

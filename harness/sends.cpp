@@ -35,7 +35,7 @@ std::uint64_t most_elements(const Scenario& scenario) {
 std::vector<Message> messages_after(const Scenario& scenario, const LaunchFact& collective) {
     const std::vector<Completion::Part>& members = collective.completion.members;
     std::uint64_t common = mix(collective.group, collective.tag);
-    for (const Completion::Part& member : members) common = mix(common, member.peer.bytes[0] | member.peer.bytes[1] << 8);
+    for (const auto& member : members) common = mix(common, member.peer.bytes[0] | member.peer.bytes[1] << 8);
     if (gives_all_the_same(collective.collective.kind) && !collective.output.empty())
         common = mix(common, numeric::checksum64(collective.output.data(), collective.output.size()));
     sim::Draw draw(mix(mix(scenario.seed, 611), common));

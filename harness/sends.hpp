@@ -24,8 +24,8 @@ struct Message {
 // one sender and one receiver have the same tag.
 std::vector<Message> messages_after(const Scenario& scenario, const LaunchFact& collective);
 
-// membership: a success names its two ends. value: what the receiver got is what the sender sent. one-outcome: both ends
-// have the same. progress: a refusal names a difference between the ends, or an end that is no member.
+// membership: a success names its two ends. value: what the receiver got is what the sender sent. one-outcome: both
+// ends have the same. progress: a refusal names a difference between the ends, or an end that is no member.
 sim::Violation check_sends(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 
 }  // namespace pccl::harness

@@ -347,8 +347,8 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     if (!in_vote) tallies_.started(start->op(), decided);
 }
 
-// `ring`: of the group. The members of the operation are a path of it: the sender, the receiver, and those between them,
-// which have launched nothing.
+// `ring`: of the group. The members of the operation are a path of it: the sender, the receiver, and those between
+// them, which have launched nothing.
 void Operations::begin_send(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
     const Ballot decided = ballots_.take(key);
     const proto::Vote& sends = decided.votes().at(key.sender).vote;

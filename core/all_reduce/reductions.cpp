@@ -206,7 +206,8 @@ std::optional<Reductions::Members> Reductions::ends_in(const proto::StartAnswer&
     const std::uint32_t last = start.world() - 1;
     if (start.position() != (members.index == 0 ? 0 : last) || (start.reduced() && last != 1) ||
         shape.root() != to_bytes(own.root) || shape.target() != to_bytes(own.target) ||
-        shape.type() != static_cast<std::uint32_t>(launch.shape.type) || shape.slice_bytes() != turn_.limits.slice_bytes)
+        shape.type() != static_cast<std::uint32_t>(launch.shape.type) ||
+        shape.slice_bytes() != turn_.limits.slice_bytes)
         return {};
     if (members.index == 0 ? shape.count() != own.count : shape.count() > own.capacity) return {};
     if (!pieces_fit(shape.count(), 1, element_bytes(launch.shape.type), turn_.limits.slice_bytes)) return {};
@@ -228,7 +229,8 @@ Cause Reductions::drafted(const proto::StartAnswer& start) {
         vote.set_kind(proto::VOTE_END);
         vote.set_id(start.op());
         vote.set_refused(true);
-        write(make_cause<CauseKind::slices_differ>(turn_.limits.slice_bytes, shape.slice_bytes()), *vote.mutable_cause());
+        const Cause why = make_cause<CauseKind::slices_differ>(turn_.limits.slice_bytes, shape.slice_bytes());
+        write(why, *vote.mutable_cause());
         session_.cast(vote);
         return {};
     }

@@ -36,8 +36,8 @@ struct MemberState {
     friend bool operator==(const MemberState&, const MemberState&) = default;
 };
 
-// A member and its vote, in an operation or a synchronization. A member that forwards a send of others has not voted for
-// its start: serial 0.
+// A member and its vote, in an operation or a synchronization. A member that forwards a send of others has not voted
+// for its start: serial 0.
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;

@@ -69,8 +69,8 @@ struct Graph {
     bool shared = true;
 };
 
-// `count`: ReduceShape::count; of a send the elements that travel. `root`: its position. `pieces`: of all members in ring
-// order; not needed for a broadcast, a reduce, a barrier and a send, nor for an all_reduce with equal parts.
+// `count`: ReduceShape::count; of a send the elements that travel. `root`: its position. `pieces`: of all members in
+// ring order; not needed for a broadcast, a reduce, a barrier and a send, nor for an all_reduce with equal parts.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {});
 

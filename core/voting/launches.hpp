@@ -9,10 +9,10 @@
 // The master enforces the windows and starts complete ballots in one order (Operations). A running operation needs
 // nothing but its members' data, so its place becomes free, and the next operation starts at all members or at none.
 //
-// A send is known here by a name that this peer chose (CommandLaunch::tag); its vote carries the tag that both ends have.
+// A send is known here by a name that this peer chose (CommandLaunch::tag). Its vote carries the tag of both ends.
 //
-// Invariants: a tag is launched at most once at a time, and so is a send of one pair with one tag. Each launch is concluded once, by its answer, by its operation
-// or by the loss of the run. A call for many tags ends when all of its launches are concluded.
+// Invariants: a tag, and a send of one pair with one tag, is launched once at a time. Each launch is concluded once: by
+// its answer, its operation or the loss of the run. A call for many tags ends when all of its launches are concluded.
 #pragma once
 
 #include "core/identity.hpp"

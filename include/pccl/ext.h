@@ -388,14 +388,14 @@ PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* PCCL_NULLABLE sendbuf, co
                                            pcclAsyncReduceOp_t* handle_out);
 
 /*
- * Sends the array of this member to another member of the group, `receiver`, which calls pcclRecv with this member's name
- * and the same tag. The two calls are one operation of these two members. Sends of another pair, and from `receiver` to
+ * Sends the array of this member to another member of the group, `receiver`, which calls pcclRecv with this member's
+ * name and the same tag. The two calls are one operation of these two members. Sends of another pair, and from `receiver` to
  * this member, may have the same tag at the same time, and so may other collectives. A send of one pair with one tag is
  * launched once at a time; the next one needs another tag, or the outcome of the first one.
  *
- * `descriptor->count` is the number of elements, 0 is legal. sendbuf is never written. The call returns when the outcome
- * is known: the receiver has all of it, or the operation failed for both. `info_out` lists the two: index 0 is the sender,
- * index 1 the receiver.
+ * `descriptor->count` is the number of elements, 0 is legal. sendbuf is never written. The call returns when the
+ * outcome is known: the receiver has all of it, or the operation failed for both. `info_out` lists the two: index 0 is
+ * the sender, index 1 the receiver.
  *
  * Small arrays travel with the votes through the master (16 KiB at most). Larger ones travel along the ring, from member
  * to member. The members between the two take part without a call, whatever their programs do. They need memory for the
