@@ -178,8 +178,8 @@ class Collectives:
     @property
     def members(self) -> list[Member]:
         """The members of this peer's group, by index, as of the last collective that returned here and reports members:
-        every one but an all-reduce, a send and a recv. Their ``count`` is 0. Empty before the first one. After update_topology(), call
-        barrier() for the present ones. Never blocks."""
+        every one but an all-reduce, a send and a recv. Their ``count`` is 0. Empty before the first one. After
+        update_topology(), call barrier() for the present ones. Never blocks."""
         info = self._seen.info
         return [Member(member.peer_id) for member in info.members] if info is not None else []
 
@@ -539,7 +539,8 @@ def _root(root: bytes | Member, function: str, name: str = "root") -> bytes:
     peer = root.peer_id if isinstance(root, Member) else root
     if not isinstance(peer, bytes) or len(peer) != 16 or not any(peer):
         raise argument_error(
-            function, f"{name} is {root!r}; use one of members (barrier() finds them), or the peer_id of its communicator"
+            function,
+            f"{name} is {root!r}; use one of members (barrier() finds them), or the peer_id of its communicator",
         )
     return peer
 

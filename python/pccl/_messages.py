@@ -31,8 +31,8 @@ class MessageCollectives(PieceCollectives):
             time; a send of this pair may not.
         :param timeout: as for the class :class:`Communicator`.
         :returns: its ``members`` are the sender and the receiver; their ``count`` are the elements that were sent.
-        :raises PCCLConnectionLostError: the other member is lost, or is no member of the group; or one that forwards the
-            array was lost. Nothing was received.
+        :raises PCCLConnectionLostError: the other member is lost, or is no member of the group; or one that forwards
+            the array was lost. Nothing was received.
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: an array cannot be used in place, ``to`` is this peer, or a send of this pair with
             this tag is launched already. On both members: the types differ, or ``recv`` is too small.

@@ -68,7 +68,8 @@ int run(int out, std::uint16_t port) {
         for (std::size_t i = 0; index == last && result == pcclSuccess && i < count; ++i)
             right = right && array[i] == i * 3 + 1;
         const char* role = index == 0 ? "sender" : index == last ? "receiver" : "between";
-        say(out, "end " + std::to_string(step) + " " + std::to_string(right) + " " + std::to_string(result) + " " + role);
+        say(out, "end " + std::to_string(step) + " " + std::to_string(right) + " " + std::to_string(result) + " " +
+                     role);
         if (result != pcclSuccess && result != pcclRankConnectionLost) return 8;
         done = last == 1 && result == pcclSuccess;
     }

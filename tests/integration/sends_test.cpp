@@ -1,5 +1,5 @@
-// pcclSend and pcclRecv over loopback: every pair of three members, small and large arrays, both directions with one tag,
-// calls that must fail, and ends that are lost before and after they have called.
+// pcclSend and pcclRecv over loopback: every pair of three members, small and large arrays, both directions with one
+// tag, calls that must fail, and ends that are lost before and after they have called.
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -98,8 +98,10 @@ TEST_CASE("both directions of a pair and other collectives use one tag at the sa
             REQUIRE(pcclSendAsync(sent[i].data(), &other, &copy, run[i], &handles[i]) == pcclSuccess);
             REQUIRE(pcclRecvAsync(got[i].data(), &other, &copy, run[i], &handles[2 + i]) == pcclSuccess);
         }
-        for (int i = 0; i < 3; ++i)
-            REQUIRE(pcclAllReduceAsync(sums[i].data(), sums[i].data(), &reduce, run[i], &handles[4 + i]) == pcclSuccess);
+        for (int i = 0; i < 3; ++i) {
+            std::uint32_t* const sum = sums[i].data();
+            REQUIRE(pcclAllReduceAsync(sum, sum, &reduce, run[i], &handles[4 + i]) == pcclSuccess);
+        }
         for (int i = 0; i < 4; ++i) CHECK(pcclAwaitCollective(&handles[i], nullptr) == pcclSuccess);
         for (int i = 4; i < 7; ++i) CHECK(pcclAwaitAsyncReduce(&handles[i], nullptr) == pcclSuccess);
         CHECK(got[0] == sent[1]);
@@ -140,7 +142,8 @@ TEST_CASE("a send that cannot be is refused to both ends, and their arrays are a
                     [&] { return pcclSend(sent.data(), &second, &out, run[0], nullptr); },
                     received) == pcclInvalidArgument);
     CHECK(received == pcclInvalidArgument);
-    for (int i = 0; i < 2; ++i) CHECK(last_message_has(run[i], "has room for 7 elements, and the pieces for it have 8"));
+    for (int i = 0; i < 2; ++i)
+        CHECK(last_message_has(run[i], "has room for 7 elements, and the pieces for it have 8"));
     in = {8, pcclFloat, 1};
     CHECK(in_thread([&] { return pcclRecv(got.data(), &first, &in, run[1], nullptr); },
                     [&] { return pcclSend(sent.data(), &second, &out, run[0], nullptr); },
