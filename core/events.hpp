@@ -67,8 +67,9 @@ enum class CollectiveKind : std::uint8_t {
     gather = 6,
     scatter = 7,
     all_to_all = 8,
+    send = 9,  // between two members; both launch this kind
 };
-inline constexpr std::uint32_t collective_kind_count = 9;
+inline constexpr std::uint32_t collective_kind_count = 10;
 constexpr bool is_rooted(CollectiveKind kind) {
     return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce || kind == CollectiveKind::gather ||
            kind == CollectiveKind::scatter;
@@ -76,20 +77,26 @@ constexpr bool is_rooted(CollectiveKind kind) {
 
 // What a launch is, beside its shape. ReduceShape::count is what is equal at all members: the elements of the array; for
 // a reduce_scatter those of the whole input; for a barrier, and for the kinds whose members give arrays of different
-// lengths (all_gather, gather, scatter, all_to_all), 0.
+// lengths (all_gather, gather, scatter, all_to_all, send), 0.
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
     // all_gather and gather: elements of `send`; reduce_scatter: elements of `receive`; scatter at the root and
-    // all_to_all, if `counts` is empty: elements for each member; else 0.
+    // all_to_all, if `counts` is empty: elements for each member; send at the sender: elements of `send`; else 0.
     std::uint64_t count = 0;
-    // Elements that `receive` has room for: all_gather, scatter, all_to_all, and gather at the root; else 0.
+    // Elements that `receive` has room for: all_gather, scatter, all_to_all, gather at the root, and send at the
+    // receiver; else 0.
     std::uint64_t capacity = 0;
-    Uuid root;  // broadcast, reduce, gather and scatter; else nil
+    // broadcast, reduce, gather and scatter: the root; send: the sender, or nil if it is this peer; else nil
+    Uuid root;
     // scatter at the root and all_to_all: elements of `send` for each member, by index. Empty: `count` for each.
     std::vector<std::uint64_t> counts = {};
     // scatter at the root and all_to_all: members for which `send` was made. If the group has another number, the
     // collective fails as if a member was lost. Else 0.
     std::uint32_t world = 0;
+    // send: the receiver, or nil if it is this peer; the tag that both ends have for it. The sends of two pairs, or of
+    // one pair in both directions, may have one tag. CommandLaunch::tag is this peer's own name for the launch.
+    Uuid target = {};
+    Tag pair_tag = 0;
     friend bool operator==(const Collective&, const Collective&) = default;
 };
 
@@ -115,7 +122,8 @@ struct CommandArePeersPending {
 };
 // Completes at once. Success means launched: the operation owns the buffers until the matching await completes.
 // In place: receive == send (not for an all_gather, a gather and an all_to_all). A member that contributes nothing to a
-// broadcast or a scatter needs no `send`, and one that gets nothing of a reduce or a gather no `receive`: 0.
+// broadcast or a scatter needs no `send`, and one that gets nothing of a reduce or a gather no `receive`: 0. A sender
+// has no `receive`, and a receiver no `send`.
 struct CommandLaunch {
     Ticket ticket = 0;
     Tag tag = 0;
@@ -371,7 +379,7 @@ struct Completion {
     struct Part {
         Uuid peer;
         // Collective::count of its launch; scatter: elements that it received; all_to_all: elements that this member
-        // received from it.
+        // received from it; send: the elements that travelled. The sender has index 0, the receiver index 1.
         std::uint64_t count = 0;
         friend bool operator==(const Part&, const Part&) = default;
     };

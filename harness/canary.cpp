@@ -80,10 +80,17 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"one wrong byte in what a root gathered", "value"},
                           {"one wrong byte in a piece of a scatter", "value"},
                           {"one wrong byte in what one member exchanged", "value"},
-                          {"another count of a piece that was exchanged", "membership"}};
+                          {"another count of a piece that was exchanged", "membership"},
+                          {"one wrong byte in what was sent", "value"},
+                          {"a send that failed at one end", "one-outcome"},
+                          {"a send that names another end", "membership"},
+                          {"a send that received a byte more", "numbers"},
+                          {"a receiver without room blamed that had it", "progress"},
+                          {"an end blamed that was a member", "progress"}};
 
 // Lies about other collectives than an all-reduce.
 bool is_of_collectives(Lie lie) { return lie >= Lie::gather_of_all; }
+bool is_of_sends(Lie lie) { return lie >= Lie::sent_to_one; }
 static_assert(std::size(kinds) == static_cast<std::size_t>(Lie::count));
 
 // Three members, all calls of the interface, no fault.
@@ -216,6 +223,38 @@ void fail(Completion& completion, Result result) {
     completion.cause = make_cause<CauseKind::revision_ahead>(0, 0);
 }
 
+// The last send of which both ends came to success, with a result.
+void tamper_with_sends(Ledger& ledger, Lie lie) {
+    for (auto last = ledger.launches.rbegin(); last != ledger.launches.rend(); ++last) {
+        if (last->collective.kind != CollectiveKind::send || last->output.empty()) continue;
+        const auto sends = std::find_if(ledger.launches.begin(), ledger.launches.end(), [&](const LaunchFact& fact) {
+            return fact.collective.kind == CollectiveKind::send && good(fact.completion, fact.end) &&
+                   fact.completion.index == 0 && fact.tag == last->tag &&
+                   fact.collective.root == last->collective.root &&
+                   fact.collective.target == last->collective.target && fact.begin < last->end &&
+                   last->begin < fact.end;
+        });
+        if (sends == ledger.launches.end()) continue;
+        switch (lie) {
+        case Lie::sent_to_one: last->output[0] ^= 1; break;
+        case Lie::send_failed: fail(sends->completion, Result::rank_connection_lost); break;
+        case Lie::sent_to_another: last->completion.members[1].peer = Uuid{{1}}; break;
+        case Lie::sent_received: ++last->completion.received_bytes; break;
+        default:
+            for (LaunchFact* fact : {&*sends, &*last}) {
+                const bool gone = lie == Lie::end_blamed;
+                fail(fact->completion, gone ? Result::rank_connection_lost : Result::invalid_argument);
+                fact->completion.cause =
+                    gone
+                        ? make_cause<CauseKind::other_end_not_member>(fact == &*sends ? last->collective.target
+                                                                                      : last->collective.root)
+                        : make_cause<CauseKind::room_too_small>(last->collective.target, 1, 2);
+            }
+        }
+        return;
+    }
+}
+
 void tamper_with_collectives(Ledger& ledger, Lie lie) {
     const bool of_a_root = lie == Lie::root_blamed || lie == Lie::same_refused;
     const bool of_an_exchange = lie == Lie::exchanged_by_one || lie == Lie::count_exchanged;
@@ -315,6 +354,7 @@ void tamper(Ledger& ledger, Lie lie) {
         if (call != ledger.votes.end()) call->end = call->answered = call->begin + 500 * second;
         return;
     }
+    if (is_of_sends(lie)) return tamper_with_sends(ledger, lie);
     if (is_of_collectives(lie)) return tamper_with_collectives(ledger, lie);
     const std::vector<LaunchFact*> operation = last_operation(ledger);
     const std::vector<SyncFact*> sync = last_sync(ledger);
@@ -462,6 +502,7 @@ std::vector<CanaryLine> run_canary() {
         if (options.lie == Lie::window_passed) scenario.workload.many_window = 1;
         if (is_of_collectives(options.lie)) {
             scenario.workload.collectives_per_mille = 1000;
+            if (is_of_sends(options.lie)) scenario.workload.sends_per_mille = 1000;
             scenario.workload.in_place_per_mille = 300;
             for (PeerPlan& peer : scenario.peers) peer.turns = 20;
             // One after the other, so that the order of their admission is known.

@@ -84,6 +84,12 @@ enum class Lie : std::uint8_t {
     scattered_to_one,   // a wrong byte in a member's piece of a scatter
     exchanged_by_one,   // a wrong byte in what one member of an all_to_all got
     count_exchanged,    // one member of an all_to_all was told another count for a piece
+    sent_to_one,        // a wrong byte in what the receiver of a send got
+    send_failed,        // a send failed at its sender alone
+    sent_to_another,    // a send names an end that it did not have
+    sent_received,      // a byte more received by a send
+    room_blamed,        // a send refused because its receiver had no room, which it had
+    end_blamed,         // a send refused because an end was no member, which it was
     count
 };
 

@@ -31,6 +31,7 @@ public:
         : scenario_(scenario), ledger_(ledger), excuses_(excuses) {
         for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
             const LaunchFact& fact = ledger.launches[i];
+            if (fact.collective.kind == CollectiveKind::send) continue;
             by_tag_[{fact.group, fact.tag}].add(i, fact.begin, counts_until(fact));
         }
         // A master without the record of an admission admits the member anew, as the youngest one.
@@ -380,7 +381,7 @@ sim::Violation check_collectives(const Scenario& scenario, const Ledger& ledger,
     if (scenario.workload.collectives_per_mille == 0 || scenario.workload.many_window != 0) return {};
     CollectiveCheck check(scenario, ledger, excuses);
     for (const LaunchFact& fact : ledger.launches) {
-        if (fact.end == open_end) continue;
+        if (fact.end == open_end || fact.collective.kind == CollectiveKind::send) continue;
         sim::Violation violation;
         if (fact.completion.result != Result::success)
             violation = check.refusal(fact);

@@ -26,7 +26,8 @@ sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreement
 }
 
 CollectiveKind draw_kind(sim::Draw& draw) {
-    return static_cast<CollectiveKind>(1 + draw.below(collective_kind_count - 1));
+    // Sends have programs of their own (sends.cpp).
+    return static_cast<CollectiveKind>(1 + draw.below(static_cast<std::uint64_t>(CollectiveKind::send) - 1));
 }
 
 }  // namespace
@@ -234,6 +235,9 @@ std::uint64_t result_bytes(const LaunchFact& fact, const Uuid& own) {
         break;
     case CollectiveKind::scatter: count = c.index < c.members.size() ? c.members[c.index].count : 0; break;
     case CollectiveKind::reduce_scatter: count = fact.collective.count; break;
+    case CollectiveKind::send:
+        count = fact.collective.target == own && c.members.size() == 2 ? c.members[0].count : 0;
+        break;
     case CollectiveKind::reduce: count = fact.collective.root == own ? count : 0; break;
     case CollectiveKind::barrier: return 0;
     default: break;
@@ -301,6 +305,7 @@ bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const U
     case CollectiveKind::scatter:
         return is_root ? told(0) : elements >= own_piece && elements <= pieces;
     case CollectiveKind::all_to_all: return elements >= pieces - own_piece;
+    case CollectiveKind::send: return c.received_bytes == result_bytes(fact, own);
     default: return told(0);
     }
 }

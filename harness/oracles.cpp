@@ -57,6 +57,7 @@ public:
         : scenario_(scenario), ledger_(ledger), excuses_(excuses), settled_(settled) {
         for (std::size_t i = 0; i < ledger.launches.size(); ++i) {
             const LaunchFact& fact = ledger.launches[i];
+            if (fact.collective.kind == CollectiveKind::send) continue;
             by_tag_[{fact.group, fact.tag}].add(i, fact.begin, counts_until(fact));
         }
     }

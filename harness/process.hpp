@@ -6,6 +6,7 @@
 
 #include "harness/canary.hpp"
 #include "harness/collectives.hpp"
+#include "harness/sends.hpp"
 #include "harness/ledger.hpp"
 #include "harness/process_world.hpp"
 #include "harness/scenario.hpp"
@@ -146,6 +147,12 @@ private:
         bool waiting = false;
     };
 
+    struct Parcel {  // the array of one end of a send
+        core::BufferId buffer = 0;
+        core::Tag name = 0;      // of the launch
+        std::size_t launch = 0;  // in the ledger
+    };
+
     core::Completion take(core::Ticket ticket);
     void was_member(std::uint32_t life, Instant begin);
     void note_idle();
@@ -177,6 +184,13 @@ private:
     void begin_round() { round_ = sim::mix(epoch_seen_, revision_) | 1; }
     Agreements::Key agreement_of(const Tensor& tensor) const;
     core::Uuid own_peer() const;
+    // Sends (sends.cpp).
+    const LaunchFact* names_members(Instant since) const;
+    Parcel& parcel(std::size_t index);
+    Task<bool> launch_send(std::size_t index, Message message, bool gives, core::Uuid other);
+    Task<core::Completion> await_send(std::size_t index);
+    void send_returned(std::size_t index, const core::Completion& completion);
+    Task<bool> exchange(Instant since);
     Task<core::Completion> await(std::size_t tensor);
     Task<core::Completion> sync();
     // After a failure. If the world is 1, asks the library whether this is still a member (alone) or lost.
@@ -225,7 +239,9 @@ private:
     std::uint64_t changed_bytes(const SyncFact& fact) const;
     std::vector<std::uint8_t>& memory(core::BufferId id);
     template <class T>
-    void shuffle(std::vector<T>& items);
+    void shuffle(std::vector<T>& items) {
+        for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[draw_.below(i)]);
+    }
 
     ProcessWorld& world_;
     const Scenario& scenario_;
@@ -241,6 +257,8 @@ private:
     Instant answered_at_ = 0;  // of the call that has just returned
     std::vector<Slot> slots_;
     std::vector<Tensor> tensors_;
+    std::vector<Parcel> parcels_;
+    std::uint64_t sends_begun_ = 0;
     std::vector<core::StateEntry> entries_;
     std::uint64_t revision_ = 0;
     std::uint32_t life_ = 0;

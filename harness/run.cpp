@@ -5,6 +5,7 @@
 #include "core/journal/journal.hpp"
 #include "core/wire/causes.hpp"
 #include "harness/collectives.hpp"
+#include "harness/sends.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
 #include "harness/gangs.hpp"
@@ -419,7 +420,7 @@ private:
         world_.check_replay(master_config());
         if (world_.violated()) return;
         for (const auto check :
-             {check_reduces, check_collectives, check_syncs, check_votes, check_blames, check_gangs}) {
+             {check_reduces, check_collectives, check_sends, check_syncs, check_votes, check_blames, check_gangs}) {
             const sim::Violation violation = check(scenario_, shared_.ledger, excuses_);
             if (!violation.oracle.empty()) return world_.violate(violation.oracle, violation.reason);
         }

@@ -296,6 +296,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
     Draw collectives(mix(seed, 151));
     if (collectives.chance(400'000)) s.workload.collectives_per_mille = collectives.number(200, 1000);
+    Draw sends(mix(seed, 152));
+    if (sends.chance(600'000)) s.workload.sends_per_mille = sends.number(200, 1000);
     widen_windows(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     draw_faults(s, faults, on);

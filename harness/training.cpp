@@ -11,11 +11,6 @@ namespace pccl::harness {
 
 using namespace core;
 
-template <class T>
-void Process::shuffle(std::vector<T>& items) {
-    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[draw_.below(i)]);
-}
-
 Task<void> Process::main() {
     std::uint32_t turns = plan_.turns;
     while (!stopping() && (turns != 0 || has_goal())) {
@@ -204,6 +199,7 @@ Task<bool> Process::optimize() {
 // retry it.
 Task<bool> Process::reduce_all() {
     const Workload& w = scenario_.workload;
+    const Instant begin = now();
     std::vector<std::size_t> open(tensors_.size());
     for (std::size_t i = 0; i < open.size(); ++i) open[i] = i;
     for (const std::size_t i : open) refill(tensors_[i]);
@@ -260,6 +256,7 @@ Task<bool> Process::reduce_all() {
         std::sort(failed.begin(), failed.end());
         open = failed;
     }
+    if (!co_await exchange(begin)) co_return false;
     if (!all_good && attributes_.global_world <= 1) {
         Completion alone;
         if (!co_await still_member(alone)) co_return false;

@@ -22,7 +22,8 @@ const char* remedy(CauseKind kind) {
     case CauseKind::journal_silent: return " (PCCL_JOURNAL_TIMEOUT_S)";
     case CauseKind::quantized_type_not_float: return " (pcclQuantNone)";
     case CauseKind::no_such_quantized_type: return " (pcclUint64)";
-    case CauseKind::root_not_member: return "; pcclBarrier lists the members";
+    case CauseKind::root_not_member:
+    case CauseKind::other_end_not_member: return "; pcclBarrier lists the members";
     case CauseKind::pieces_too_large: return " (recv_capacity)";
     case CauseKind::room_too_small: return " (recv_capacity)";
     case CauseKind::pieces_misfit: return " (recv_count)";

@@ -36,6 +36,7 @@ std::uint64_t hash_command(const Command& command) {
                 std::uint64_t hash = mix(mix(shape, static_cast<std::uint64_t>(what.kind)),
                                          mix(what.count, what.root.bytes[0]));
                 for (const std::uint64_t count : what.counts) hash = mix(hash, count);
+                if (what.kind == CollectiveKind::send) hash = mix(mix(hash, what.pair_tag), what.target.bytes[0]);
                 return hash;
             },
             [](const CommandAwait& c) { return c.tag; },
@@ -72,6 +73,13 @@ std::string to_text(const Command& command) {
                           [](const CommandArePeersPending&) -> std::string { return "are_peers_pending"; },
                           [](const CommandOptimizeTopology&) -> std::string { return "optimize_topology"; },
                           [](const CommandLaunch& c) -> std::string {
+                              if (c.collective.kind == CollectiveKind::send)
+                                  return formatted("launch {} {} {} tag {} count {} room {} type {}", c.tag,
+                                                   c.collective.root.is_nil() ? "send to" : "receive from",
+                                                   short_name(c.collective.root.is_nil() ? c.collective.target
+                                                                                         : c.collective.root),
+                                                   c.collective.pair_tag, c.collective.count, c.collective.capacity,
+                                                   static_cast<unsigned>(c.shape.type));
                               if (c.collective.kind != CollectiveKind::all_reduce)
                                   return formatted("launch tag {} {} count {} own {} type {} op {}", c.tag,
                                                    to_text(c.collective.kind), c.shape.count,
@@ -217,7 +225,7 @@ std::string to_text(const Effect& effect) {
 
 const char* to_text(CollectiveKind kind) {
     static constexpr const char* names[] = {"all_reduce", "all_gather", "broadcast", "reduce_scatter", "reduce",
-                                            "barrier",    "gather",     "scatter",   "all_to_all"};
+                                            "barrier",    "gather",     "scatter",   "all_to_all", "send"};
     return names[static_cast<std::size_t>(kind)];
 }
 

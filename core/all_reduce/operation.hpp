@@ -188,6 +188,7 @@ public:
     std::uint32_t slot_bytes = 0;
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
+    bool drafted = false;     // a send of others, which this peer has not launched: it only forwards the bytes
     bool ahead = false;       // its start is not known: own input leaves, and nothing else happens
     bool left_ahead = false;  // it was ahead when its first slices left
     bool held = false;        // a slice was declined: no other one leaves before the neighbour is ready
@@ -246,7 +247,7 @@ public:
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     Completion outcome;                     // set at the decision, delivered when nothing is outstanding
-    std::vector<Completion::Part> members;  // by index; empty for an all-reduce
+    std::vector<Completion::Part> members;  // by index; empty for an all-reduce; of a send its two ends
     std::uint32_t index = 0;
 
 private:

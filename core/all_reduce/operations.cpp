@@ -56,12 +56,18 @@ Cause shape_mismatch(const Ballot& ballot) {
 
 void Operations::wait_for_start(const BallotKey& key, Ballot& ballot) {
     const auto group = state_.groups.find(key.group);
+    const std::vector<Uuid> electors = electors_of(state_, key);
+    if (key.is_send() && electors.size() < 2) {
+        PROBE(send_end_gone);
+        const Uuid& gone = electors.front() == key.sender ? key.receiver : key.sender;
+        return refuse(key, Result::rank_connection_lost, make_cause<CauseKind::other_end_not_member>(gone));
+    }
     if (group != state_.groups.end() && objection_to(key, ballot).result == Result::success &&
-        reduces_in_vote(group->second, ballot))
-        return begin(key, group->second.ring, true);
+        reduces_in_vote(electors.size(), ballot))
+        return key.is_send() ? begin_send(key, {}, true) : begin(key, electors, true);
     if (ballot.completed_order == 0) {
         ballot.completed_order = ++completed_order_;
-        waiting_[key.group][ballot.completed_order] = key.id;
+        waiting_[key.group].emplace(ballot.completed_order, key);
     }
     start_waiting(key.group);
 }
@@ -77,14 +83,15 @@ void Operations::start_waiting(GroupId id) {
     while (!waiting.empty()) {
         const auto group = state_.groups.find(id);
         const auto first = waiting.begin();
-        const BallotKey key{proto::VOTE_START, id, first->second};
+        const BallotKey key = first->second;
         Ballot* ballot = ballots_.find(key);
         if (group == state_.groups.end() || ballot == nullptr || ballot->completed_order != first->first) {
             waiting.erase(first);
             continue;
         }
         const std::vector<Uuid>& ring = group->second.ring;
-        if (!ballot->complete(ring)) {
+        // An end of a send that is gone leaves its vote to wait_for_start().
+        if (!ballot->complete(electors_of(state_, key)) || (key.is_send() && ballot->votes().size() < 2)) {
             // A member that was admitted since has to vote before the ballot is complete again.
             ballot->completed_order = 0;
             waiting.erase(first);
@@ -113,7 +120,10 @@ void Operations::start_waiting(GroupId id) {
             return;
         }
         waiting.erase(first);
-        begin(key, ring, false);
+        if (key.is_send())
+            begin_send(key, ring, false);
+        else
+            begin(key, ring, false);
     }
     waiting_.erase(id);
 }
@@ -208,7 +218,8 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
         if (cast.vote.refused() && cast.vote.batch() == 0)
             return {Result::invalid_usage, make_cause<CauseKind::member_cannot>(uuid, cause_of(cast.vote.cause()))};
     }
-    if (Objection misfit = misfit_of(ballot); misfit.result != Result::success) {
+    if (Objection misfit = key.is_send() ? misfit_of_send(key, ballot) : misfit_of(ballot);
+        misfit.result != Result::success) {
         PROBE(start_mismatch);
         return misfit;
     }
@@ -220,10 +231,21 @@ Operations::Objection Operations::objection_to(const BallotKey& key, const Ballo
     return {};
 }
 
+Operations::Objection Operations::misfit_of_send(const BallotKey& key, const Ballot& ballot) const {
+    const proto::Vote& sends = ballot.votes().at(key.sender).vote;
+    const std::uint64_t room = ballot.votes().at(key.receiver).vote.capacity();
+    if (sends.count() > room)
+        return {Result::invalid_argument, make_cause<CauseKind::room_too_small>(key.receiver, room, sends.count())};
+    const proto::Shape& shape = sends.shape();
+    if (!pieces_fit(sends.count(), 1, element_bytes(static_cast<DataType>(shape.type())), shape.slice_bytes()))
+        return {Result::invalid_usage, make_cause<CauseKind::too_many_pieces>(sends.count(), 1)};
+    return {};
+}
+
 // All votes carry their inputs. No neighbour, memory or place among the running operations is needed then, so it does not
 // wait for its turn. Members that do not acknowledge results get no more of them.
-bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) const {
-    if (group.ring.size() < 2) return false;
+bool Operations::reduces_in_vote(std::size_t members, const Ballot& ballot) const {
+    if (members < 2) return false;
     std::uint64_t gathered = 0, counts = 0;
     std::uint64_t room = ~std::uint64_t{0};
     for (const auto& [uuid, cast] : ballot.votes()) {
@@ -238,11 +260,12 @@ bool Operations::reduces_in_vote(const GroupState& group, const Ballot& ballot) 
     case CollectiveKind::broadcast:
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all: break;  // the result is as long as all inputs
-    default: gathered /= group.ring.size();
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::send: break;  // the result is as long as all inputs
+    default: gathered /= members;
     }
     return gathered <= turn_.limits.vote_input_bytes_max &&
-           gathered + counts + group.ring.size() * wire::start_member_bytes <= room + wire::spare_bytes;
+           gathered + counts + members * wire::start_member_bytes <= room + wire::spare_bytes;
 }
 
 std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const {
@@ -324,6 +347,45 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     if (!in_vote) tallies_.started(start->op(), decided);
 }
 
+// `ring`: of the group. The members of the operation are a path of it: the sender, the receiver, and those between
+// them, which have launched nothing.
+void Operations::begin_send(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
+    const Ballot decided = ballots_.take(key);
+    const proto::Vote& sends = decided.votes().at(key.sender).vote;
+    proto::Decision decision;
+    auto* start = decision.mutable_start();
+    start->set_op(decisions_.next_id());
+    start->set_group(key.group);
+    start->set_tag(key.id);
+    start->set_collective(sends.shape().collective());
+    *start->mutable_shape() = sends.shape();
+    start->mutable_shape()->set_count(sends.count());
+    std::vector<Uuid> path{key.sender};
+    if (!in_vote) {
+        const auto from = static_cast<std::size_t>(std::find(ring.begin(), ring.end(), key.sender) - ring.begin());
+        ASSERT(from < ring.size());
+        for (std::size_t i = 1; i < ring.size() && ring[(from + i) % ring.size()] != key.receiver; ++i)
+            path.push_back(ring[(from + i) % ring.size()]);
+    }
+    path.push_back(key.receiver);
+    for (const Uuid& uuid : path) {
+        auto* seat = decision.add_seats();
+        seat->set_uuid(to_bytes(uuid));
+        const auto cast = decided.votes().find(uuid);
+        if (cast != decided.votes().end()) seat->set_serial(cast->second.serial);
+    }
+    if (in_vote) {
+        PROBE(send_in_vote);
+        start->set_reduced(true);
+        start->set_result(sends.input());
+    } else {
+        PROBE(send_along_the_ring);
+    }
+    *decision.mutable_sizes() = state_.sizes();
+    decisions_.append(decision);
+    if (!in_vote) tallies_.started(start->op(), decided);
+}
+
 // True: the batch of a member already runs as many operations as its window allows. Running operations end by
 // themselves, so a place becomes free.
 bool Operations::window_full(const GroupState& group, const Ballot& ballot) const {
@@ -385,6 +447,7 @@ void Operations::examine(OpId id) {
             const bool equal = std::all_of(ballot->votes().begin(), ballot->votes().end(),
                                            [&](const auto& entry) { return entry.second.vote.digest() == digest; });
             if (equal && electors.size() < op->second.members.size()) PROBE(committed_without_removed);
+            if (equal && op->second.path && electors.size() < op->second.members.size()) PROBE(drafted_outlives_end);
             decide(id, equal ? Result::success : Result::rank_connection_lost,
                    equal ? Cause{} : make_cause<CauseKind::results_differ>());
             return;
@@ -393,6 +456,7 @@ void Operations::examine(OpId id) {
     for (const SeatState& seat : op->second.members) {
         if (state_.members.contains(seat.uuid)) continue;
         PROBE(aborted_by_removal);
+        if (seat.serial == 0) PROBE(drafted_gone);
         const auto cause = state_.removed.find(seat.uuid);
         decide(id, Result::rank_connection_lost,
                make_cause<CauseKind::member_gone>(
@@ -427,9 +491,9 @@ std::size_t Operations::starts_of_no_group() const {
 
 void Operations::check() const {
     for (const auto& [group, waiting] : waiting_) {
-        std::set<Tag> tags;
-        for (const auto& [order, tag] : waiting)
-            ASSERT(order != 0 && order <= completed_order_ && tags.insert(tag).second);
+        std::set<BallotKey> starts;
+        for (const auto& [order, start] : waiting)
+            ASSERT(order != 0 && order <= completed_order_ && starts.insert(start).second);
     }
 }
 

@@ -59,16 +59,18 @@ private:
         Cause cause;
     };
     Objection objection_to(const BallotKey& key, const Ballot& ballot) const;
+    Objection misfit_of_send(const BallotKey& key, const Ballot& ballot) const;
     Objection misfit_of(const Ballot& ballot) const;
     static Objection misfit_of_pieces(const proto::Shape& shape, const Ballot& ballot, const std::vector<Uuid>& members,
                                       const std::vector<Piece>& pieces);
-    bool reduces_in_vote(const GroupState& group, const Ballot& ballot) const;
+    bool reduces_in_vote(std::size_t members, const Ballot& ballot) const;
     // For another collective than an all-reduce: what each of these members contributes or gets. `ring`: all that
     // voted, in any order.
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
     // The shares of an all-reduce by position; empty: equal parts.
     std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;
     void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
+    void begin_send(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
 
     const Turn& turn_;
@@ -78,7 +80,7 @@ private:
     const EdgeTable& edges_;
     RingOptimizer& optimizer_;
     Tallies& tallies_;
-    std::map<GroupId, std::map<std::uint64_t, Tag>> waiting_;  // completed order → tag
+    std::map<GroupId, std::map<std::uint64_t, BallotKey>> waiting_;  // completed order → start
     std::uint64_t completed_order_ = 0;
 };
 

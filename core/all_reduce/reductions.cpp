@@ -107,6 +107,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
     if (start.op() == 0) return {};
     highest_ = std::max(highest_, start.op());
     settled_ = std::max(settled_, start.op());
+    if (answer.serial() == 0 && start.has_shape()) return drafted(start);
     if (start.reduced() && !launch) return {};  // the launch is not ours any more, and nobody waits for us
     if (start.reduced() || (launch && start.world() >= 2 && start.position() < start.world())) {
         if (start.world() < 2 || start.position() >= start.world())
@@ -114,12 +115,15 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
         std::optional<Members> members = members_in(start, *launch);
         if (!members) return make_cause<CauseKind::master_contradicts_collective>();
         if (start.reduced()) {
-            if (start.result().size() != result_bytes_in_vote(launch->collective, launch->shape, members->pieces))
-                return make_cause<CauseKind::master_contradicts_collective>();
+            const bool is_send = launch->collective.kind == CollectiveKind::send;
+            const std::uint64_t bytes =
+                is_send ? (members->index == 1 ? members->count * element_bytes(launch->shape.type) : 0)
+                        : result_bytes_in_vote(launch->collective, launch->shape, members->pieces);
+            if (start.result().size() != bytes) return make_cause<CauseKind::master_contradicts_collective>();
             reduced_in_vote(answer, *launch, std::move(*members));
             return {};
         }
-        note_place(answer, *launch, *members);
+        if (!start.has_shape()) note_place(answer, *launch, *members);
         launches_.begun(launch->tag, start.op());
         begin(start, *launch, std::move(*members));
         return {};
@@ -149,7 +153,10 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
                                                           const Launches::Start& launch) const {
     Members members;
     const Collective& own = launch.collective;
+    members.count = launch.shape.count;
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
+    if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
+    if (start.has_shape()) return ends_in(start, launch);
     const std::uint32_t world = start.world();
     if (own.kind == CollectiveKind::all_reduce) {
         std::uint64_t whole = 0;
@@ -184,7 +191,56 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
         for (const Piece& piece : members.pieces)
             members.by_index[piece.index].count = piece.for_member(me.index());
     }
+    members.index = me.index();
     return members;
+}
+
+// The ends of a send, at one of them.
+std::optional<Reductions::Members> Reductions::ends_in(const proto::StartAnswer& start,
+                                                       const Launches::Start& launch) const {
+    const Collective& own = launch.collective;
+    const proto::Shape& shape = start.shape();
+    Members members;
+    members.count = shape.count();
+    members.index = own.root == who_.uuid ? 0 : 1;
+    const std::uint32_t last = start.world() - 1;
+    if (start.position() != (members.index == 0 ? 0 : last) || (start.reduced() && last != 1) ||
+        shape.root() != to_bytes(own.root) || shape.target() != to_bytes(own.target) ||
+        shape.type() != static_cast<std::uint32_t>(launch.shape.type) ||
+        shape.slice_bytes() != turn_.limits.slice_bytes)
+        return {};
+    if (members.index == 0 ? shape.count() != own.count : shape.count() > own.capacity) return {};
+    if (!pieces_fit(shape.count(), 1, element_bytes(launch.shape.type), turn_.limits.slice_bytes)) return {};
+    members.by_index = {{own.root, shape.count()}, {own.target, shape.count()}};
+    return members;
+}
+
+// A send between two others goes through this peer. Its application has launched nothing, and is not told.
+Cause Reductions::drafted(const proto::StartAnswer& start) {
+    const proto::Shape& shape = start.shape();
+    if (start.world() < 3 || start.position() == 0 || start.position() + 1 >= start.world() ||
+        start.collective() != static_cast<std::uint32_t>(CollectiveKind::send) || shape.type() >= data_type_count ||
+        shape.slice_bytes() == 0 ||
+        !pieces_fit(shape.count(), 1, element_bytes(static_cast<DataType>(shape.type())), shape.slice_bytes()))
+        return make_cause<CauseKind::master_contradicts_collective>();
+    PROBE(drafted);
+    if (shape.slice_bytes() != turn_.limits.slice_bytes) {
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_END);
+        vote.set_id(start.op());
+        vote.set_refused(true);
+        const Cause why = make_cause<CauseKind::slices_differ>(turn_.limits.slice_bytes, shape.slice_bytes());
+        write(why, *vote.mutable_cause());
+        session_.cast(vote);
+        return {};
+    }
+    Launches::Start none;
+    none.shape.type = static_cast<DataType>(shape.type());
+    none.collective.kind = CollectiveKind::send;
+    Members members;
+    members.count = shape.count();
+    begin(start, none, std::move(members));
+    return {};
 }
 
 // Whether the pieces are those that this member launched, have room here, and are not too many.
@@ -232,6 +288,7 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     const std::size_t element = element_bytes(launch.shape.type);
     const bool is_root = !own.root.is_nil() && start.position() == members.root;
     const std::uint64_t sent = input_elements(own, launch.shape.count, is_root) * element;
+    // A sender is told no result.
     result = own_part(own.kind, element, std::move(result), members.pieces, start.position(), members.root);
     const std::uint64_t received = result.size();
     if (own.kind == CollectiveKind::all_reduce || received != 0)
@@ -240,7 +297,7 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     completion.world = start.world();
     completion.sent_bytes = sent;
     completion.received_bytes = received;
-    if (!members.pieces.empty()) completion.index = members.pieces[start.position()].index;
+    completion.index = members.index;
     completion.members = std::move(members.by_index);
     launches_.reduced_in_vote(launch.tag, start.op(), std::move(completion));
 }
@@ -260,14 +317,16 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
     auto owned = take_ahead(identity);
     if (owned == nullptr) {
-        Graph graph =
-            graph_of(launch.collective.kind, identity.world, launch.shape.count, members.root, members.pieces);
-        owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph), launch.send, launch.receive,
-                                            turn_.limits);
+        Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
+        // The receiver of a send keeps its array until the commit, as if it had the input in it.
+        const bool receives = launch.collective.kind == CollectiveKind::send && members.index == 1;
+        owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph),
+                                            receives ? launch.receive : launch.send, launch.receive, turn_.limits);
     }
     Operation& op = *owned;
     ops_[start.op()] = std::move(owned);
-    if (!members.pieces.empty()) op.index = members.pieces[identity.position].index;
+    op.drafted = start.has_shape() && launch.serial == 0;
+    op.index = members.index;
     op.members = std::move(members.by_index);
     const std::uint32_t partials = op.partial_landings();
     if (partials > 0) {
@@ -291,6 +350,7 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
             return;
         }
         PROBE(scratch_limit_too_small);
+        if (op.drafted) PROBE(drafted_cannot);
         vote_end(op, false, make_cause<CauseKind::scratch_limit>(op.memory_bytes(), turn_.limits.operation_bytes_max),
                  true);
         return;
@@ -523,7 +583,7 @@ Cause Reductions::outcome_answered(const proto::Answer& answer) {
     if (outcome.commit() && !op->second->complete()) return make_cause<CauseKind::master_contradicts_collective>();
     Completion completion = outcome.commit() ? completion_of(answer) : failure_in(answer);
     if (outcome.commit()) completion.result = Result::success;
-    launches_.told(op->second->id.tag, completion);
+    if (!op->second->drafted) launches_.told(op->second->id.tag, completion);
     decide(*op->second, outcome.commit(), std::move(completion));
     return {};
 }
@@ -545,7 +605,7 @@ void Reductions::decide(Operation& op, bool commit, Completion outcome) {
     if (!commit && op.complete()) PROBE(abort_after_completion);
     op.decided = true;
     op.committed = commit;
-    outcome.world = op.id.world;
+    outcome.world = op.members.empty() ? op.id.world : static_cast<std::uint32_t>(op.members.size());
     if (commit) {
         outcome.members = std::move(op.members);
         outcome.index = op.index;
@@ -592,8 +652,10 @@ void Reductions::finish_if_idle(Operation& op) {
     if (op.result != 0 && op.result != op.receive) memory_.free(op.result);
     const Tag tag = op.id.tag;
     const Serial serial = op.id.serial;
+    const bool drafted = op.drafted;
     Completion outcome = std::move(op.outcome);
     ops_.erase(op.id.id);
+    if (drafted) return launches_.forwarded(outcome);
     launches_.concluded(tag, serial, std::move(outcome));
 }
 

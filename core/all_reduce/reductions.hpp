@@ -127,13 +127,17 @@ private:
     struct Members {
         std::vector<Piece> pieces;  // by position; an all-reduce: shares, or empty
         std::vector<Completion::Part> by_index;
-        std::uint32_t root = 0;  // its position
+        std::uint32_t root = 0;   // its position
+        std::uint64_t count = 0;  // elements of the array of all, or those that are sent
+        std::uint32_t index = 0;  // of this member
     };
     bool may_have_shares(const ReduceShape& shape) const;
     // Empty: they contradict each other, or the launch.
     std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
     void note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members);
     bool pieces_match(const Launches::Start& launch, const Members& members, std::uint32_t position) const;
+    std::optional<Members> ends_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
+    Cause drafted(const proto::StartAnswer& start);
     void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);

@@ -180,7 +180,11 @@ namespace pccl::core {
     X(no_way_through,                                                                                                  \
       "the members and this peer cannot connect to each other: a translator makes {t} of its address {t}; tried, in "  \
       "both directions and from both ends at once: {t}; forward a port to this peer and advertise that address, or "   \
-      "let one of the others be reachable")
+      "let one of the others be reachable")                                                                            \
+    /* between two members */                                                                                          \
+    X(other_end_not_member, "the other end, peer {p}, is not a member of the group: it has left, or never joined")     \
+    X(send_to_itself, "a peer cannot send to itself")                                                                  \
+    X(slices_differ, "it cuts arrays into slices of {n} bytes, and the ends of the send into slices of {n} bytes")
 
 enum class CauseKind : std::uint16_t {
 #define PCCL_CAUSE_KIND(name, text) name,

@@ -168,6 +168,14 @@
     X(data_link_refused, "topology", "data link refused: another peer is meant")                                       \
     X(silent_stripe_gives_way, "topology", "silent connection of a neighbour makes place for one that it dials anew")  \
     X(tag_twice, "all-reduce", "tag launched twice")                                                                   \
+    X(send_twice, "all-reduce", "send of one pair launched twice with one tag")                                        \
+    X(send_end_gone, "all-reduce", "send refused: its other end is not a member")                                      \
+    X(send_in_vote, "all-reduce", "send ended with its start")                                                         \
+    X(send_along_the_ring, "all-reduce", "send started on a path of the ring")                                         \
+    X(drafted, "all-reduce", "send of others starts here, which forwards it")                                          \
+    X(drafted_gone, "all-reduce", "send failed: a member that forwarded it is gone")                                   \
+    X(drafted_cannot, "all-reduce", "send of others needs more memory here than the limit")                            \
+    X(drafted_outlives_end, "all-reduce", "send committed without an end that is gone")                                \
     X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
     X(batch_tag_again, "all-reduce", "tag of a call for many launched again")                                          \
     X(batch_tag_given_up, "all-reduce", "tag of a call for many failed again and again: given up for all")             \

@@ -64,7 +64,7 @@ bool RunState::apply(const proto::Record& record) {
 
 void RunState::consume(const std::string& uuid, Serial serial, std::uint64_t index) {
     const auto it = members.find(uuid_of(uuid));
-    if (it != members.end()) it->second.consumed[serial] = index;
+    if (it != members.end() && serial != 0) it->second.consumed[serial] = index;
 }
 
 void RunState::apply_topology(const proto::TopologyDecision& topology) {
@@ -196,6 +196,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
         RunningOp& op = ops[start.op()];
         op.group = start.group();
         op.tag = start.tag();
+        op.path = start.has_shape();
         GroupState& group = groups[start.group()];
         for (const auto& seat : decision.seats()) {
             op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
@@ -256,7 +257,7 @@ std::string RunState::promised() const {
         text += "\n";
     }
     for (const auto& [id, op] : ops) {
-        text += formatted("operation {} group {} tag {} ", id, op.group, op.tag);
+        text += formatted("operation {} group {} tag {}{} ", id, op.group, op.tag, op.path ? " path" : "");
         for (const SeatState& seat : op.members) {
             text += formatted(" {}:{} ", short_name(seat.uuid), seat.serial);
             if (seat.batch != 0) text += formatted("of {} ", seat.batch);
@@ -368,12 +369,14 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_predecessor_serial(seats[(position + world - 1) % world].serial());
         start.set_successor(seats[(position + 1) % world].uuid());
         start.set_reduced(decision.start().reduced());
-        start.set_result(decision.start().result());
         start.set_collective(decision.start().collective());
+        if (decision.start().has_shape()) *start.mutable_shape() = decision.start().shape();
+        // Only the receiver of a send lacks the result.
+        if (!start.has_shape() || position == world - 1) start.set_result(decision.start().result());
         if (std::any_of(seats.begin(), seats.end(), [](const proto::Seat& other) { return other.share() != 0; })) {
             for (const auto& other : seats) start.add_shares(other.share());
         }
-        if (decision.start().collective() == 0 || decision.start().op() == 0) break;
+        if (decision.start().collective() == 0 || decision.start().op() == 0 || start.has_shape()) break;
         for (const auto& other : seats) {
             auto& told = *start.add_members();
             told.set_peer(other.uuid());

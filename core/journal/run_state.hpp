@@ -36,7 +36,8 @@ struct MemberState {
     friend bool operator==(const MemberState&, const MemberState&) = default;
 };
 
-// A member and its vote, in an operation or a synchronization.
+// A member and its vote, in an operation or a synchronization. A member that forwards a send of others has not voted
+// for its start: serial 0.
 struct SeatState {
     Uuid uuid;
     Serial serial = 0;
@@ -48,6 +49,9 @@ struct RunningOp {
     GroupId group = 0;
     Tag tag = 0;
     std::vector<SeatState> members;  // ring order
+    bool path = false;               // a send: the last member sends nothing to the first one
+    // Edge i goes from member i to the next one.
+    std::size_t edges() const { return members.size() - (path ? 1 : 0); }
     friend bool operator==(const RunningOp&, const RunningOp&) = default;
 };
 

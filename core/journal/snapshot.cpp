@@ -114,6 +114,7 @@ proto::Snapshot RunState::snapshot() const {
         record->set_op(id);
         record->set_group(op.group);
         record->set_tag(op.tag);
+        record->set_path(op.path);
         write_seats(op.members, *record->mutable_members());
     }
     for (const Uuid& uuid : removed_order_) {
@@ -148,6 +149,7 @@ bool RunState::restore(const proto::Snapshot& from) {
         RunningOp& op = ops[record.op()];
         op.group = record.group();
         op.tag = record.tag();
+        op.path = record.path();
         op.members = read_seats(record.members());
         for (const SeatState& seat : op.members) {
             if (seat.batch != 0) ++groups[op.group].running_of_batch[{seat.uuid, seat.batch}];

@@ -21,6 +21,12 @@ std::string host_of(const Endpoint& remote) {
     return text.substr(0, text.rfind(':'));
 }
 
+// A member that forwards a send of others is told of it without a call.
+bool answers_a_call(const proto::MasterMessage& message) {
+    const proto::Answer& answer = message.answer();
+    return message.has_answer() && (answer.serial() != 0 || !(answer.has_start() || answer.has_outcome()));
+}
+
 }  // namespace
 
 void ControlLinks::accept(const LinkAccepted& event, bool member_host, std::size_t members) {
@@ -130,11 +136,11 @@ void ControlLinks::say(LinkId id, proto::MasterMessage message) {
     if (must_wait()) {
         PROBE(held_for_a_record);
         if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = turn_.now;
-        keep_held({decisions_.last_sequence(), id, encode_for(it->second, message), false, message.has_answer(),
+        keep_held({decisions_.last_sequence(), id, encode_for(it->second, message), false, answers_a_call(message),
                    message.has_plan(), message.has_welcome(), turn_.now});
         return;
     }
-    if (message.has_answer()) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
+    if (answers_a_call(message)) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
     say_at_once(id, it->second, std::move(message));
 }
 

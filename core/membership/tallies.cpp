@@ -71,7 +71,8 @@ void Tallies::started(OpId id, const Ballot& ballot) {
     case CollectiveKind::all_gather:
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:  // their shapes have no count
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::send:  // their shapes have no count
         for (const auto& [uuid, cast] : ballot.votes()) count += input_elements(cast.vote, uuid);
         break;
     default: break;

@@ -29,9 +29,19 @@ bool are_possible_counts(const proto::Vote& vote) {
     return true;
 }
 
-bool is_possible_collective(const proto::Vote& vote) {
+// `root` and `target` are two peers, and the voter is one of them.
+bool are_ends_of_send(const proto::Shape& shape, const Uuid& voter) {
+    Uuid sender, receiver;
+    return shape.count() == 0 && read(shape.root(), sender) && read(shape.target(), receiver) && sender != receiver &&
+           (voter == sender || voter == receiver);
+}
+
+bool is_possible_collective(const proto::Vote& vote, const Uuid& voter) {
     const proto::Shape& shape = vote.shape();
     if (shape.collective() == 0) return true;
+    if (shape.collective() == static_cast<std::uint32_t>(CollectiveKind::send))
+        return are_ends_of_send(shape, voter) && vote.batch() == 0 && vote.count() <= elements_max &&
+               vote.capacity() <= elements_max && shape.quantization() == 0;
     Uuid root;
     return shape.collective() < collective_kind_count && shape.count() <= elements_max &&
            vote.count() <= elements_max && vote.capacity() <= elements_max && shape.quantization() == 0 &&
@@ -62,9 +72,13 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
         key.group = member.group;
         key.id = vote.id();
         if (vote.shape().type() >= data_type_count || vote.shape().op() >= reduce_op_count ||
-            !is_possible_collective(vote)) {
+            !is_possible_collective(vote, uuid)) {
             roster_.remove(uuid, make_cause<CauseKind::vote_of_unknown_type>());
             return;
+        }
+        if (vote.shape().collective() == static_cast<std::uint32_t>(CollectiveKind::send)) {
+            key.sender = uuid_of(vote.shape().root());
+            key.receiver = uuid_of(vote.shape().target());
         }
         if (carries_input(vote) && whole_input(vote, uuid, turn_.limits.vote_input_bytes_max) != vote.input().size()) {
             roster_.remove(uuid, make_cause<CauseKind::vote_input_misfits>());

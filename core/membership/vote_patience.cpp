@@ -112,7 +112,9 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
     if (limit == 0) return;
     std::set<Uuid> busy = links_.owed_answers();
     for (const auto& [id, op] : state_.ops) {
-        for (const SeatState& seat : op.members) busy.insert(seat.uuid);
+        for (const SeatState& seat : op.members) {
+            if (seat.serial != 0) busy.insert(seat.uuid);  // else its machine works, and its application may do nothing
+        }
     }
     for (const auto& [id, group] : state_.groups) {
         if (!group.sync) continue;

@@ -101,7 +101,7 @@ Cause Rings::edge_failure(const std::pair<Uuid, Uuid>& edge) const {
 // the operation: otherwise the target may have got the start late, or not at all. Without proof the operation fails
 // too, and the next operation over this edge decides.
 void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to) {
-    for (std::size_t i = 0; i < op.members.size(); ++i) {
+    for (std::size_t i = 0; i < op.edges(); ++i) {
         if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
         if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, turn_.now)) return;
         if (!roster_.present(to) || id <= roster_.resumed_after(to)) {
@@ -150,7 +150,7 @@ void Rings::maintain_ring(GroupId id) {
         std::vector<std::pair<OpId, Cause>> over;
         for (const auto& [op_id, op] : state_.ops) {
             if (op.group != id) continue;
-            for (std::size_t i = 0; i < op.members.size(); ++i) {
+            for (std::size_t i = 0; i < op.edges(); ++i) {
                 const std::pair edge(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid);
                 if (forbidden(edge.first, edge.second)) {
                     over.emplace_back(op_id, edge_failure(edge));
@@ -202,13 +202,13 @@ void Rings::maintain_ring(GroupId id) {
 // may have another address by now. No ring can be routed around an edge that is in no ring any more. So if such an edge
 // stays down, the operations that need it fail here.
 void Rings::maintain_edges_of_operations() {
-    const std::vector<SeatState>* done = nullptr;
+    const RunningOp* done = nullptr;
     Cause failed;  // the failed edge of an operation with these members; empty: none
     std::vector<std::pair<OpId, Cause>> over;
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
-        if (done == nullptr || !std::ranges::equal(*done, op.members, same)) {
-            done = &op.members;
+        if (done == nullptr || !std::ranges::equal(done->members, op.members, same) || done->path != op.path) {
+            done = &op;
             failed = failed_edge(op);
         }
         if (!failed.empty()) over.emplace_back(id, failed);
@@ -221,7 +221,7 @@ Cause Rings::failed_edge(const RunningOp& op) {
     const auto group = state_.groups.find(op.group);
     const std::vector<Uuid> ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
     Cause failed;
-    for (std::size_t i = 0; i < op.members.size(); ++i) {
+    for (std::size_t i = 0; i < op.edges(); ++i) {
         const Uuid& from = op.members[i].uuid;
         const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
         if (!state_.members.contains(from) || !state_.members.contains(to)) continue;

@@ -19,6 +19,9 @@ struct BallotKey {
     proto::VoteKind kind = proto::VOTE_UPDATE_TOPOLOGY;
     GroupId group = 0;     // 0 for run-wide ballots
     std::uint64_t id = 0;  // start: tag; end: operation; sync_end: sync id
+    Uuid sender = {};      // start of a send, whose electors are these two; else nil
+    Uuid receiver = {};
+    bool is_send() const { return !receiver.is_nil(); }
     friend auto operator<=>(const BallotKey&, const BallotKey&) = default;
 };
 

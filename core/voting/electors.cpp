@@ -19,7 +19,14 @@ std::vector<Uuid> electors_of(const RunState& state, const BallotKey& key) {
     case proto::VOTE_START:
     case proto::VOTE_SYNC: {
         const auto group = state.groups.find(key.group);
-        return group == state.groups.end() ? std::vector<Uuid>{} : group->second.ring;
+        if (group == state.groups.end()) return {};
+        if (!key.is_send()) return group->second.ring;
+        std::vector<Uuid> ends;
+        for (const Uuid& end : {key.sender, key.receiver}) {
+            const auto member = state.members.find(end);
+            if (member != state.members.end() && member->second.group == key.group) ends.push_back(end);
+        }
+        return ends;
     }
     case proto::VOTE_END: {
         const auto op = state.ops.find(key.id);

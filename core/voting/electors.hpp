@@ -8,8 +8,8 @@
 
 namespace pccl::core {
 
-// The members of the run or of the group; or, for an end, those of the operation or synchronization that are still
-// members. Empty: there is no such group, operation or synchronization (any more), or none of its members is left.
+// The members of the run or the group; for the start of a send its ends, if they are members of the group; for an end
+// the members of the operation or synchronization that are still there. Empty: there is no such thing, or nobody left.
 std::vector<Uuid> electors_of(const RunState& state, const BallotKey& key);
 
 // Adds the voters of a ballot to the seats of a decision.

@@ -75,6 +75,7 @@ std::uint64_t input_elements(const Collective& collective, std::uint64_t count, 
     case CollectiveKind::broadcast: return is_root ? count : 0;
     case CollectiveKind::all_gather:
     case CollectiveKind::gather: return collective.count;
+    case CollectiveKind::send: return is_root ? collective.count : 0;
     case CollectiveKind::scatter:
         if (!is_root) return 0;
         [[fallthrough]];
@@ -102,6 +103,10 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
         graph.parts.push_back({count, root, around, 0, root, 0, 0});
         return graph;
     case CollectiveKind::barrier: return graph;
+    case CollectiveKind::send:
+        graph.shared = false;
+        graph.parts.push_back({count, 0, 0, around, around, 0, 0});
+        return graph;
     case CollectiveKind::all_to_all:
         graph.shared = false;
         graph.parts = rows_of(pieces, world);

@@ -14,7 +14,10 @@
 //   gather           one per member  it       0             to the root     the root
 //   scatter          one per member  root     0             to the member   the member
 //   all_to_all       w*w             i        0             from i to j     j
+//   send             one             0        0             w-1             w-1
 //   barrier          none
+//
+// The ring of a send is a path: from the sender, position 0, to the receiver, the last position.
 //
 // Arrays of pieces are ordered by the index of members, whatever their positions are. The cuts of an all-reduce are equal,
 // or as large as the master says (topology/shares.hpp).
@@ -66,8 +69,8 @@ struct Graph {
     bool shared = true;
 };
 
-// `count`: ReduceShape::count. `root`: its position. `pieces`: of all members in ring order; not needed for a broadcast, a
-// reduce and a barrier, nor for an all_reduce with equal parts.
+// `count`: ReduceShape::count; of a send the elements that travel. `root`: its position. `pieces`: of all members in
+// ring order; not needed for a broadcast, a reduce, a barrier and a send, nor for an all_reduce with equal parts.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {});
 

@@ -5,7 +5,8 @@
 // The sum is that of the ring, bit for bit: each part of the vector is reduced in the order in which its slices travel
 // from member to member (operation.hpp).
 //
-// The other collectives end in the same way. Their votes say that the input is whole, because it may be empty.
+// The other collectives end in the same way. Their votes say that the input is whole, because it may be empty. A send
+// ends so with the votes of its two ends; its result is the input of the sender, and only the receiver is told it.
 #pragma once
 
 #include "core/numeric/types.hpp"

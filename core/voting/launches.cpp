@@ -37,6 +37,9 @@ Cause why_impossible(const CommandLaunch& command) {
     const Collective& what = command.collective;
     if (!what.counts.empty() && what.counts.size() != what.world)
         return make_cause<CauseKind::counts_misfit>(what.counts.size(), what.world);
+    // One end is nil: this peer.
+    if (kind == CollectiveKind::send && what.root.is_nil() == what.target.is_nil())
+        return make_cause<CauseKind::send_to_itself>();
     return {};
 }
 
@@ -48,6 +51,9 @@ void Launches::launch(const CommandLaunch& command) {
     const auto refuse = [&](Result result, Cause why) { tickets_.fail(command.ticket, result, std::move(why)); };
     if (Cause why = why_impossible(command); !why.empty()) return refuse(Result::invalid_argument, std::move(why));
     if (!master_.was_admitted()) return refuse(Result::invalid_usage, make_cause<CauseKind::not_connected>());
+    const bool sends = command.collective.kind == CollectiveKind::send;
+    if (sends && (command.collective.root == who_.uuid || command.collective.target == who_.uuid))
+        return refuse(Result::invalid_argument, make_cause<CauseKind::send_to_itself>());
     if (launches_.contains(command.tag)) {
         PROBE(tag_twice);
         return refuse(Result::invalid_argument, make_cause<CauseKind::tag_launched_already>(command.tag));
@@ -59,8 +65,14 @@ void Launches::launch(const CommandLaunch& command) {
         return refuse(Result::too_few_peers,
                       master_.state() == State::lost ? master_.lost_cause() : make_cause<CauseKind::alone_in_group>());
     }
-    Launch& launch = launches_[command.tag];
-    take(launch, command);
+    Launch taken;
+    take(taken, command);
+    if (sends && !sends_.insert(send_name(taken.collective)).second) {
+        PROBE(send_twice);
+        return refuse(Result::invalid_argument,
+                      make_cause<CauseKind::tag_launched_already>(command.collective.pair_tag));
+    }
+    Launch& launch = launches_[command.tag] = std::move(taken);
     cast_start(command.tag, launch);
     tickets_.complete(command.ticket, Completion{});
 }
@@ -73,6 +85,8 @@ void Launches::reduce_many(const CommandReduceMany& command) {
     std::set<Tag> tags;
     for (const CommandLaunch& launch : command.launches) {
         if (Cause why = why_impossible(launch); !why.empty()) return refuse(Result::invalid_argument, std::move(why));
+        if (launch.collective.kind == CollectiveKind::send)
+            return refuse(Result::invalid_argument, make_cause<CauseKind::no_such_collective>());
         if (tags.insert(launch.tag).second && !launches_.contains(launch.tag)) continue;
         PROBE(tag_twice);
         return refuse(Result::invalid_argument, make_cause<CauseKind::tag_twice_in_call>(launch.tag));
@@ -110,7 +124,7 @@ void Launches::await(const CommandAwait& command) {
     if (it->second.outcome) {
         PROBE(awaited_late);
         Completion completion = std::move(*it->second.outcome);
-        launches_.erase(it);
+        erase(it);
         tickets_.complete(command.ticket, std::move(completion));
         return;
     }
@@ -125,6 +139,15 @@ void Launches::take(Launch& launch, const CommandLaunch& command) {
     launch.receive = command.receive;
     launch.input = command.input;
     launch.collective = command.collective;
+    if (launch.collective.kind != CollectiveKind::send) return;
+    if (launch.collective.root.is_nil()) launch.collective.root = who_.uuid;
+    if (launch.collective.target.is_nil()) launch.collective.target = who_.uuid;
+}
+
+std::map<Tag, Launches::Launch>::iterator Launches::erase(std::map<Tag, Launch>::iterator launch) {
+    const Collective& collective = launch->second.collective;
+    if (collective.kind == CollectiveKind::send) sends_.erase(send_name(collective));
+    return launches_.erase(launch);
 }
 
 // What a vote says for another collective than an all-reduce.
@@ -133,6 +156,10 @@ void Launches::describe(const Launch& launch, proto::Vote& vote) const {
     proto::Shape& shape = *vote.mutable_shape();
     shape.set_collective(static_cast<std::uint32_t>(collective.kind));
     if (!collective.root.is_nil()) shape.set_root(to_bytes(collective.root));
+    if (collective.kind == CollectiveKind::send) {
+        shape.set_target(to_bytes(collective.target));
+        vote.set_id(collective.pair_tag);
+    }
     vote.set_count(collective.count);
     vote.set_capacity(collective.capacity);
     vote.set_room(master_.answer_room());
@@ -237,7 +264,7 @@ void Launches::concluded(Tag tag, Serial serial, Completion completion) {
         return;
     }
     const Ticket ticket = it->second.await;
-    launches_.erase(it);
+    erase(it);
     tickets_.complete(ticket, std::move(completion));
 }
 
@@ -381,12 +408,14 @@ void Launches::check() const {
         ASSERT(launch->second.op == 0 && !launch->second.outcome);
     }
     std::map<std::uint64_t, std::size_t> open;
+    std::size_t sends = 0;
     for (const auto& [tag, launch] : launches_) {
+        sends += sends_.count(send_name(launch.collective));
         if (launch.batch == 0) continue;
         ASSERT(launch.await == 0 && !launch.outcome);
         ++open[launch.batch];
     }
-    ASSERT(open.size() == batches_.size());
+    ASSERT(open.size() == batches_.size() && sends == sends_.size());
     for (const auto& [id, batch] : batches_) {
         ASSERT(batch.open != 0 && batch.open == open.at(id));
         // What a lost run has not told does not count any more.

@@ -9,8 +9,10 @@
 // The master enforces the windows and starts complete ballots in one order (Operations). A running operation needs
 // nothing but its members' data, so its place becomes free, and the next operation starts at all members or at none.
 //
-// Invariants: a tag is launched at most once at a time. Each launch is concluded once, by its answer, by its operation
-// or by the loss of the run. A call for many tags ends when all of its launches are concluded.
+// A send is known here by a name that this peer chose (CommandLaunch::tag). Its vote carries the tag of both ends.
+//
+// Invariants: a tag, and a send of one pair with one tag, is launched once at a time. Each launch is concluded once: by
+// its answer, its operation or the loss of the run. A call for many tags ends when all of its launches are concluded.
 #pragma once
 
 #include "core/identity.hpp"
@@ -21,7 +23,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace pccl::core {
@@ -69,6 +73,11 @@ public:
     void sent_in_vain(Tag tag, std::uint64_t bytes) {
         if (const auto launch = launches_.find(tag); launch != launches_.end()) launch->second.sent_in_vain += bytes;
     }
+    // A send of others went through this peer.
+    void forwarded(const Completion& outcome) {
+        counted_.payload_sent += outcome.sent_bytes;
+        counted_.payload_received += outcome.received_bytes;
+    }
     // The operation has drained, or never began.
     void concluded(Tag tag, Serial serial, Completion completion);
     void launch_delayed();
@@ -76,7 +85,10 @@ public:
     void run_lost(const Cause& cause);
     void conclude_unstarted(const Cause& cause);
     // Called when this peer has left: drops results that were never awaited.
-    void clear() { launches_.clear(); }
+    void clear() {
+        launches_.clear();
+        sends_.clear();
+    }
 
     // Asserts the invariants above.
     void check() const;
@@ -122,7 +134,11 @@ private:
         Completion outcome;        // once it is not success, nothing is retried
     };
 
-    static void take(Launch& launch, const CommandLaunch& command);
+    // A send among those that are open here: receiver or sender, which is not this peer, and the tag of the pair.
+    using SendName = std::tuple<Uuid, Uuid, Tag>;
+    static SendName send_name(const Collective& send) { return {send.root, send.target, send.pair_tag}; }
+    void take(Launch& launch, const CommandLaunch& command);
+    std::map<Tag, Launch>::iterator erase(std::map<Tag, Launch>::iterator launch);
     static Start start_of(Tag tag, const Launch& launch) {
         return Start{tag, launch.serial, launch.shape, launch.send, launch.receive, launch.collective};
     }
@@ -139,6 +155,7 @@ private:
     PeerStatistics& counted_;
     Owner& owner_;
     std::map<Tag, Launch> launches_;
+    std::set<SendName> sends_;  // of the launches
     std::map<std::uint64_t, Batch> batches_;
     std::uint64_t last_batch_ = 0;
     std::map<Serial, Tag> by_serial_;  // launches that wait for their start

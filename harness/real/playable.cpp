@@ -55,7 +55,7 @@ const Unplayable settings[] = {
      [](const Scenario& s) { return s.workload.many_window != 0; }, [](Scenario& s) { s.workload.many_window = 0; }},
     {"workload.collectives_per_mille", "a process of the bridge launches all-reduces only",
      [](const Scenario& s) { return s.workload.collectives_per_mille != 0; },
-     [](Scenario& s) { s.workload.collectives_per_mille = 0; }},
+     [](Scenario& s) { s.workload.collectives_per_mille = s.workload.sends_per_mille = 0; }},
     {"workload.interrupt_per_mille", "nothing leaves the run beside a call that waits",
      [](const Scenario& s) { return s.workload.interrupt_per_mille != 0; },
      [](Scenario& s) { s.workload.interrupt_per_mille = 0; }},

@@ -217,7 +217,7 @@ typedef struct pcclMemberInfo_t {
     pcclPeerId_t peer;
     /*
      * pcclAllGather, pcclGather: elements that it sent. pcclReduceScatter, pcclScatter: elements that it received.
-     * pcclAllToAll: elements that the caller received from it. Else 0.
+     * pcclAllToAll: elements that the caller received from it. pcclSend, pcclRecv: elements that were sent. Else 0.
      */
     uint64_t count;
 } pcclMemberInfo_t;
@@ -386,6 +386,55 @@ PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* PCCL_NULLABLE sendbuf, co
                                            void* PCCL_NULLABLE recvbuf, size_t recv_capacity,
                                            const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
                                            pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Sends the array of this member to another member of the group, `receiver`, which calls pcclRecv with this member's
+ * name and the same tag. The two calls are one operation of these two members. Sends of another pair, and from
+ * `receiver` to this member, may have the same tag at the same time, and so may other collectives. A send of one pair
+ * with one tag is launched once at a time; the next one needs another tag, or the outcome of the first one.
+ *
+ * `descriptor->count` is the number of elements, 0 is legal. sendbuf is never written. The call returns when the
+ * outcome is known: the receiver has all of it, or the operation failed for both. `info_out` lists the two: index 0 is
+ * the sender, index 1 the receiver.
+ *
+ * Small arrays travel with the votes through the master (16 KiB at most). Larger ones travel along the ring, from
+ * member to member. The members between the two take part without a call, whatever their programs do. They need memory
+ * for the whole array meanwhile, as the receiver does (PCCL_MAX_SCRATCH_BYTES limits it at each). If one of them is
+ * lost, the operation fails.
+ *
+ * Errors, beside those of pcclAllReduceAsync and pcclAwaitAsyncReduce, at both members:
+ * - pcclRankConnectionLost: the other member is lost, before or after it called; or it is no member of the group; or a
+ *   member between the two was lost. Nothing was received. Look at the members (pcclBarrier), and try again.
+ * - pcclInvalidArgument: the two disagree about the datatype, or the receiver has room for fewer elements. At the
+ *   caller alone: it names itself, or a send of this pair with this tag is launched already.
+ * - pcclInvalidUsage: a member that the array travels through, or the receiver, has too little scratch memory; or the
+ *   array is too long for one collective (see pcclGather); or with PCCL_VOTE_TIMEOUT_S, the calls of members cross.
+ *
+ * Each waits for the other one: two members that send to each other with the blocking functions wait for ever. Use
+ * pcclSendAsync, or let one of them receive first.
+ */
+PCCL_EXPORT pcclResult_t pcclSend(const void* PCCL_NULLABLE sendbuf, const pcclPeerId_t* receiver,
+                                  const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                  pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclSend and returns at once; `*handle_out` identifies it. Its tag is not that of the descriptor. */
+PCCL_EXPORT pcclResult_t pcclSendAsync(const void* PCCL_NULLABLE sendbuf, const pcclPeerId_t* receiver,
+                                       const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                       pcclAsyncReduceOp_t* handle_out);
+
+/*
+ * Receives the array of another member, `sender`, which calls pcclSend with this member's name and the same tag.
+ * recvbuf has room for `descriptor->count` elements. The count of the members in `info_out` says how many were written.
+ * Behind them, and after a failure, recvbuf is as before.
+ *
+ * Errors: those of pcclSend.
+ */
+PCCL_EXPORT pcclResult_t pcclRecv(void* PCCL_NULLABLE recvbuf, const pcclPeerId_t* sender,
+                                  const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                  pcclCollectiveInfo_t* PCCL_NULLABLE info_out);
+/* Launches pcclRecv and returns at once; `*handle_out` identifies it. Its tag is not that of the descriptor. */
+PCCL_EXPORT pcclResult_t pcclRecvAsync(void* PCCL_NULLABLE recvbuf, const pcclPeerId_t* sender,
+                                       const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                       pcclAsyncReduceOp_t* handle_out);
 
 /* Succeeds when all members of the group have called it with this tag. `info_out` then lists the members. */
 PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm,

@@ -166,6 +166,39 @@ Outcome all_to_all(Request& request, const pcclPieces_t* pieces, std::size_t cap
     return finish(request, elements, capacity);
 }
 
+// `other`: the end that is not this peer.
+Outcome take_send(Request& request, Communicator& live, const pcclPeerId_t* other, const char* what,
+                  const pcclCopyDescriptor_t* descriptor, core::Uuid core::Collective::* end) {
+    core::Collective& collective = request.command.collective;
+    collective.kind = core::CollectiveKind::send;
+    if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
+    collective.pair_tag = request.command.tag;
+    request.command.tag = live.next_send();
+    if (other == nullptr) return invalid_argument(core::formatted("{} is null", what));
+    core::Uuid& peer = collective.*end;
+    std::copy(std::begin(other->bytes), std::end(other->bytes), peer.bytes.begin());
+    if (peer.is_nil()) return invalid_argument(core::formatted("{} names no peer; use the name of a member", what));
+    return success();
+}
+
+Outcome send(Request& request, Communicator& live, const pcclPeerId_t* receiver,
+             const pcclCopyDescriptor_t* descriptor) {
+    if (Outcome taken = take_send(request, live, receiver, "receiver", descriptor, &core::Collective::target);
+        taken.result != pcclSuccess)
+        return taken;
+    request.command.collective.count = descriptor->count;
+    return finish(request, descriptor->count, 0);
+}
+
+Outcome receive(Request& request, Communicator& live, const pcclPeerId_t* sender,
+                const pcclCopyDescriptor_t* descriptor) {
+    if (Outcome taken = take_send(request, live, sender, "sender", descriptor, &core::Collective::root);
+        taken.result != pcclSuccess)
+        return taken;
+    request.command.collective.capacity = descriptor->count;
+    return finish(request, 0, descriptor->count);
+}
+
 Outcome barrier(Request& request, std::uint64_t tag) {
     request.command.collective.kind = core::CollectiveKind::barrier;
     request.command.tag = tag;
@@ -325,6 +358,33 @@ PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* sendbuf, const pcclPieces
                   [&](Request& request, Communicator&) {
                       return all_to_all(request, pieces, recv_capacity, descriptor);
                   });
+}
+
+PCCL_EXPORT pcclResult_t pcclSend(const void* sendbuf, const pcclPeerId_t* receiver,
+                                  const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                  pcclCollectiveInfo_t* info_out) {
+    return run("pcclSend", comm, between(sendbuf, nullptr), info_out,
+               [&](Request& request, Communicator& live) { return send(request, live, receiver, descriptor); });
+}
+
+PCCL_EXPORT pcclResult_t pcclSendAsync(const void* sendbuf, const pcclPeerId_t* receiver,
+                                       const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                       pcclAsyncReduceOp_t* handle_out) {
+    return launch("pcclSendAsync", comm, between(sendbuf, nullptr), handle_out,
+                  [&](Request& request, Communicator& live) { return send(request, live, receiver, descriptor); });
+}
+
+PCCL_EXPORT pcclResult_t pcclRecv(void* recvbuf, const pcclPeerId_t* sender, const pcclCopyDescriptor_t* descriptor,
+                                  const pcclComm_t* comm, pcclCollectiveInfo_t* info_out) {
+    return run("pcclRecv", comm, between(nullptr, recvbuf), info_out,
+               [&](Request& request, Communicator& live) { return receive(request, live, sender, descriptor); });
+}
+
+PCCL_EXPORT pcclResult_t pcclRecvAsync(void* recvbuf, const pcclPeerId_t* sender,
+                                       const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
+                                       pcclAsyncReduceOp_t* handle_out) {
+    return launch("pcclRecvAsync", comm, between(nullptr, recvbuf), handle_out,
+                  [&](Request& request, Communicator& live) { return receive(request, live, sender, descriptor); });
 }
 
 PCCL_EXPORT pcclResult_t pcclBarrier(uint64_t tag, const pcclComm_t* comm, pcclCollectiveInfo_t* info_out) {

@@ -252,6 +252,14 @@ core::Uuid Communicator::identity() const {
     return started == nullptr || !was_connected_.load(std::memory_order_acquire) ? core::Uuid{} : started->identity();
 }
 
+core::Tag Communicator::next_send() {
+    // The finalizer of splitmix64: one to one, so names do not repeat, and far from small numbers.
+    std::uint64_t name = (sends_.fetch_add(1, std::memory_order_relaxed) + 1) * 0x9E3779B97F4A7C15ull;
+    name = (name ^ (name >> 30)) * 0xBF58476D1CE4E5B9ull;
+    name = (name ^ (name >> 27)) * 0x94D049BB133111EBull;
+    return name ^ (name >> 31);
+}
+
 Outcome Communicator::take_launched(std::uint64_t tag, LaunchedMap::node_type& launched) {
     const std::lock_guard lock(launched_mutex_);
     const auto at = launched_.find(tag);

@@ -50,6 +50,9 @@ public:
     Outcome await(std::uint64_t tag, pcclCollectiveInfo_t* info);
     // Nil before the first connect.
     core::Uuid identity() const;
+    // A name for the launch of a send, in place of a tag: several sends may have one tag. The names lie apart from the
+    // tags that programs choose; a tag that is the name of an open send is refused.
+    core::Tag next_send();
     // Returns at once. The callback thread calls `then` once with the outcome. The communicator stays alive until then.
     // The completion belongs to the outcome; it has no members and bytes after a failure.
     using Then = std::function<void(const Outcome&, const core::Completion&)>;
@@ -114,6 +117,7 @@ private:
     std::atomic<bool> was_connected_{false};
     std::mutex launched_mutex_;
     LaunchedMap launched_;  // launched, and no await has begun
+    std::atomic<std::uint64_t> sends_{0};
     real::CallbackThread callbacks_;
     mutable std::mutex message_mutex_;
     std::string message_;  // under message_mutex_

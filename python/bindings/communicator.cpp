@@ -55,7 +55,7 @@ struct Functions {
     const char* blocking;
     const char* launching;
 };
-enum Kind : int { all_gather, broadcast, reduce_scatter, reduce, barrier, gather, scatter, all_to_all };
+enum Kind : int { all_gather, broadcast, reduce_scatter, reduce, barrier, gather, scatter, all_to_all, send, recv };
 constexpr Functions functions[] = {{"pcclAllGather", "pcclAllGatherAsync"},
                                    {"pcclBroadcast", "pcclBroadcastAsync"},
                                    {"pcclReduceScatter", "pcclReduceScatterAsync"},
@@ -63,7 +63,9 @@ constexpr Functions functions[] = {{"pcclAllGather", "pcclAllGatherAsync"},
                                    {"pcclBarrier", "pcclBarrierAsync"},
                                    {"pcclGather", "pcclGatherAsync"},
                                    {"pcclScatter", "pcclScatterAsync"},
-                                   {"pcclAllToAll", "pcclAllToAllAsync"}};
+                                   {"pcclAllToAll", "pcclAllToAllAsync"},
+                                   {"pcclSend", "pcclSendAsync"},
+                                   {"pcclRecv", "pcclRecvAsync"}};
 
 // A collective as C takes it.
 class Prepared {
@@ -71,12 +73,12 @@ public:
     // `members` and `counts`: the pieces of send; members 0: it has none. No counts: all pieces have the count.
     Prepared(int kind, const Collection& collection, std::size_t members, std::vector<std::uint64_t> counts)
         : kind_(static_cast<Kind>(kind)), counts_(std::move(counts)) {
-        const auto& [send, receive, count, room, root, op, tag, type] = collection;
-        if (kind < 0 || kind > all_to_all) throw nb::value_error("no such collective");
+        const auto& [source, target, count, room, root, op, tag, type] = collection;
+        if (kind < 0 || kind > Kind::recv) throw nb::value_error("no such collective");
         if (!counts_.empty() && counts_.size() != members) throw nb::value_error("not one count for each member");
         pieces_ = {counts_.empty() ? nullptr : counts_.data(), members};
-        send_ = pointer(send);
-        receive_ = pointer(receive);
+        send_ = pointer(source);
+        receive_ = pointer(target);
         room_ = room;
         copy_ = {count, static_cast<pcclDataType_t>(type), tag};
         reduction_ = descriptor_of({count, op, tag, type, pcclDistributionNone, type, pcclQuantNone});
@@ -95,6 +97,8 @@ public:
         case gather: return pcclGather(send_, receive_, room_, &root_, &copy_, comm, info);
         case scatter: return pcclScatter(send_, pieces(), receive_, room_, &root_, &copy_, comm, info);
         case all_to_all: return pcclAllToAll(send_, &pieces_, receive_, room_, &copy_, comm, info);
+        case send: return pcclSend(send_, &root_, &copy_, comm, info);
+        case recv: return pcclRecv(receive_, &root_, &copy_, comm, info);
         case barrier: break;
         }
         return pcclBarrier(copy_.tag, comm, info);
@@ -108,6 +112,8 @@ public:
         case gather: return pcclGatherAsync(send_, receive_, room_, &root_, &copy_, comm, handle);
         case scatter: return pcclScatterAsync(send_, pieces(), receive_, room_, &root_, &copy_, comm, handle);
         case all_to_all: return pcclAllToAllAsync(send_, &pieces_, receive_, room_, &copy_, comm, handle);
+        case send: return pcclSendAsync(send_, &root_, &copy_, comm, handle);
+        case recv: return pcclRecvAsync(receive_, &root_, &copy_, comm, handle);
         case barrier: break;
         }
         return pcclBarrierAsync(copy_.tag, comm, handle);

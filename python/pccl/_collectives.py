@@ -33,7 +33,7 @@ class Member:
 
     :param peer_id: 16 bytes that name the peer for as long as it is in the run. A peer that connects again gets others.
     :param count: elements that it sent (all_gather, gather) or received (reduce_scatter, scatter), or that this peer
-        received from it (all_to_all); otherwise 0.
+        received from it (all_to_all), or that were sent (send, recv); otherwise 0.
     """
 
     peer_id: bytes
@@ -126,10 +126,11 @@ class _Seen:
         self.info: CollectiveInfo | None = None
 
     def keep(
-        self, world: int, tx_bytes: int, rx_bytes: int, index: int, members: list[tuple[bytes, int]]
+        self, all_: bool, world: int, tx_bytes: int, rx_bytes: int, index: int, members: list[tuple[bytes, int]]
     ) -> CollectiveInfo:
+        """``all_``: these are all members of the group."""
         info = CollectiveInfo(world, tx_bytes, rx_bytes, index, [Member(*member) for member in members])
-        if members:
+        if members and all_:
             self.info = info
         return info
 
@@ -146,6 +147,8 @@ class _Call(NamedTuple):
     landed: Callable[[int, Sequence[int]], int] = lambda _, counts: sum(counts)
     # The pieces of send: for how many members, and how many elements each has. (0, ()): it has none.
     pieces: tuple[int, Sequence[int]] = (0, ())
+    # It tells of all members of the group.
+    names_all: bool = True
 
 
 class Collectives:
@@ -175,8 +178,8 @@ class Collectives:
     @property
     def members(self) -> list[Member]:
         """The members of this peer's group, by index, as of the last collective that returned here and reports members:
-        every one but an all-reduce. Their ``count`` is 0. Empty before the first one. After update_topology(), call
-        barrier() for the present ones. Never blocks."""
+        every one but an all-reduce, a send and a recv. Their ``count`` is 0. Empty before the first one. After
+        update_topology(), call barrier() for the present ones. Never blocks."""
         info = self._seen.info
         return [Member(member.peer_id) for member in info.members] if info is not None else []
 
@@ -388,7 +391,7 @@ class Collectives:
     # ---- what they have in common
 
     def _run(self, call: _Call) -> CollectiveInfo:
-        info = self._seen.keep(*self._live().collect(call.kind, call.native, *call.pieces))
+        info = self._seen.keep(call.names_all, *self._live().collect(call.kind, call.native, *call.pieces))
         if call.land is not None:
             call.land(call.landed(info.index, [member.count for member in info.members]))
         return info
@@ -399,7 +402,7 @@ class Collectives:
         in_flight = self._keep(operation, call.owners)
 
         def read(world: int, tx_bytes: int, rx_bytes: int) -> Any:
-            return make(seen.keep(world, tx_bytes, rx_bytes, *operation.members()))
+            return make(seen.keep(call.names_all, world, tx_bytes, rx_bytes, *operation.members()))
 
         land = None if call.land is None else partial(_land, call.land, call.landed, operation)
         return AsyncHandle(operation, in_flight, read, "pcclAwaitCollective", land)
@@ -532,11 +535,12 @@ def _empty_like(send: Array, source: Memory, elements: int) -> Array:
     return numpy.empty(elements, dtype=send.dtype)
 
 
-def _root(root: bytes | Member, function: str) -> bytes:
+def _root(root: bytes | Member, function: str, name: str = "root") -> bytes:
     peer = root.peer_id if isinstance(root, Member) else root
     if not isinstance(peer, bytes) or len(peer) != 16 or not any(peer):
         raise argument_error(
-            function, f"root is {root!r}; use one of members (barrier() finds them), or the peer_id of its communicator"
+            function,
+            f"{name} is {root!r}; use one of members (barrier() finds them), or the peer_id of its communicator",
         )
     return peer
 

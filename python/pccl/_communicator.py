@@ -32,8 +32,8 @@ from pccl._errors import (
 )
 from pccl._limits import Timeout, limit, seconds_of
 from pccl._memory import Memory
+from pccl._messages import MessageCollectives
 from pccl._operation import AsyncReduceHandle
-from pccl._pieces import PieceCollectives
 from pccl._staging import is_on_gpu
 from pccl._values import (
     QuantizationOptions,
@@ -82,7 +82,7 @@ def _address_of(invite: str | None) -> str:
     return parts[1]
 
 
-class Communicator(PieceCollectives):
+class Communicator(MessageCollectives):
     """One peer of a run.
 
     Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call

@@ -378,6 +378,12 @@ def check_pieces(communicator: pccl.Communicator, gpu: LateStreams, launched: bo
     outcome("scatter", whole, whole, root=members[1])  # in place
     assert whole.tolist() == [[7, 8], [8, 8]][own]
     room = gpu.tensor(*[-1] * 4)
+    if own == 0:
+        outcome("send", gpu.tensor(4, 5), to=members[1])
+    else:
+        outcome("recv", room, source=members[0])
+    assert room.tolist() == [[-1] * 4, [4, 5, -1, -1]][own]
+    room = gpu.tensor(*[-1] * 4)
     pieces = outcome("all_to_all", gpu.tensor(own, 5, 6), room, counts=[1, 2] if own == 0 else [2, 1])
     assert [piece.tolist() for piece in pieces] == [[[0], [1, 5]], [[5, 6], [6]]][own]
     assert room.tolist() == [[0, 1, 5, -1], [5, 6, 6, -1]][own]

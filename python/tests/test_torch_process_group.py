@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -259,6 +260,58 @@ def awaited_in_any_order(rank: int) -> None:
 
 def test_works_and_futures(run_ranks: Run) -> None:
     run_ranks(2, awaited_in_any_order)
+
+
+def messages(rank: int) -> None:
+    # A pipeline of three ranks: each sends to the next one, and the last one back to the first.
+    ahead, behind = (rank + 1) % 3, (rank + 2) % 3
+    for size in (3, 100_000):
+        got = torch.empty(size, dtype=torch.float64)
+        work = dist.isend(torch.full((size,), float(rank), dtype=torch.float64), dst=ahead)
+        assert dist.recv(got, src=behind) == behind
+        assert work is not None and work.wait() and got.tolist() == [float(behind)] * size
+    # Several with one tag arrive in their order, whatever the order of the waits.
+    numbers = [torch.empty(2, dtype=torch.int64) for _ in range(4)]
+    if rank == 0:
+        works = [dist.isend(torch.tensor([7, number]), dst=2, tag=5) for number in range(4)]
+    else:
+        works = [dist.irecv(number, src=0, tag=5) for number in numbers] if rank == 2 else []
+    for work in reversed(works):
+        assert work is not None and work.wait()
+    assert rank != 2 or [number.tolist() for number in numbers] == [[7, number] for number in range(4)]
+    both = torch.empty(5)
+    requests = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, torch.full((5,), float(rank)), ahead), dist.P2POp(dist.irecv, both, behind)]
+    )
+    assert all(request.wait() for request in requests) and both.tolist() == [float(behind)] * 5
+    objects: list[Any] = ["text", {"rank": rank}] if rank == 1 else [None, None]
+    if rank == 1:
+        dist.send_object_list(objects, dst=0)
+    elif rank == 0:
+        assert dist.recv_object_list(objects, src=1) == 1 and objects == ["text", {"rank": 1}]
+    pair = dist.new_group([1, 2])
+    if rank != 0:
+        other = torch.empty(2)
+        requests = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, torch.full((2,), float(rank)), 3 - rank, group=pair),
+                dist.P2POp(dist.irecv, other, 3 - rank, group=pair),
+            ]
+        )
+        assert all(request.wait() for request in requests) and other.tolist() == [float(3 - rank)] * 2
+    with pytest.raises(NotImplementedError, match="recv from any rank"):
+        dist.recv(both)
+    if rank < 2:
+        # The receiver has more room than there is.
+        with pytest.raises(ValueError, match="make both equally large") if rank else contextlib.nullcontext():
+            if rank:
+                dist.recv(torch.empty(3), src=0)
+            else:
+                dist.send(torch.empty(2), dst=1)
+
+
+def test_messages(run_ranks: Run) -> None:
+    run_ranks(3, messages)
 
 
 def groups_side_by_side(rank: int) -> None:
@@ -654,8 +707,7 @@ def test_a_rank_that_does_not_call_is_an_error_after_the_time_out(
 def use_what_is_not_there(rank: int) -> None:
     tensor = torch.ones(4)
     for use in (
-        lambda: dist.send(tensor, 1 - rank),
-        lambda: dist.recv(tensor, 1 - rank),
+        lambda: dist.recv(tensor),
         lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op=dist.ReduceOp.BAND),
     ):
         with pytest.raises(NotImplementedError, match="backend='gloo'"):

@@ -257,14 +257,23 @@ private:
         core::Collective& collective = command.collective;
         collective.kind = static_cast<core::CollectiveKind>(input_.byte() % (core::collective_kind_count + 3));
         const auto elements = [this] { return input_.below(application_bytes / 8 + 1); };
-        if (core::is_rooted(collective.kind)) {
-            const auto root = static_cast<std::uint32_t>(1 + input_.below(peer_count));
-            auto* const driver = world_.alive(root) ? world_.driver(root) : nullptr;
-            if (driver != nullptr && driver->machine().peer() != nullptr)
-                collective.root = driver->machine().peer()->uuid();
-        }
+        const auto draw_peer = [&](core::Uuid& uuid) {
+            const auto peer = static_cast<std::uint32_t>(1 + input_.below(peer_count));
+            auto* const driver = world_.alive(peer) ? world_.driver(peer) : nullptr;
+            if (driver != nullptr && driver->machine().peer() != nullptr) uuid = driver->machine().peer()->uuid();
+        };
+        if (core::is_rooted(collective.kind)) draw_peer(collective.root);
         switch (collective.kind) {
         case core::CollectiveKind::reduce_scatter: collective.count = elements(); return;
+        case core::CollectiveKind::send: {
+            const std::uint8_t ends = input_.byte();
+            if (ends % 4 != 0) draw_peer(collective.target);
+            if (ends % 4 != 1) draw_peer(collective.root);
+            collective.pair_tag = ends / 64;
+            command.shape.count = 0;
+            (collective.root.is_nil() ? collective.count : collective.capacity) = elements();
+            return;
+        }
         case core::CollectiveKind::all_gather:
         case core::CollectiveKind::gather: collective.count = elements(); break;
         case core::CollectiveKind::scatter:

@@ -56,6 +56,10 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclScatterAsync", "CommandLaunch.counts"},
     {"pcclAllToAll", "CommandLaunch.counts"},
     {"pcclAllToAllAsync", "CommandLaunch.counts"},
+    {"pcclSend", "CommandLaunch.sends"},
+    {"pcclSendAsync", "CommandLaunch.sends"},
+    {"pcclRecv", "CommandLaunch.sends"},
+    {"pcclRecvAsync", "CommandLaunch.sends"},
     {"pcclBarrier", "CommandLaunch.collective"},
     {"pcclBarrierAsync", "CommandLaunch.collective"},
     {"pcclAwaitCollective", "CommandAwait."},
@@ -319,6 +323,7 @@ private:
         see("input", !input.empty());
         see("collective", collective.kind, collective_kind_count);
         if (collective.world != 0) see("counts", !collective.counts.empty());
+        if (collective.kind == CollectiveKind::send) see("sends", collective.root.is_nil());
     }
     void see_command(const CommandLaunch& command) {
         in_ = "CommandLaunch.";

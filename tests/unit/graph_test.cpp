@@ -294,6 +294,9 @@ TEST_CASE("each byte of a collective arrives where it belongs, in worlds of 2 to
             }
         }
         check(CollectiveKind::all_to_all, 0, 0, even, rows, columns, false);
+        std::vector<Bytes> sent(world), received(world);
+        sent.front() = received.back() = drawn(500, 3);
+        check(CollectiveKind::send, 500, 0, {}, sent, received, false);
     }
 }
 

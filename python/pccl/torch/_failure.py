@@ -36,6 +36,6 @@ def timed_out(operation: str, seconds: float, message: str) -> dist.DistBackendE
 
 def unsupported(operation: str) -> NotImplementedError:
     return NotImplementedError(
-        f"pccl: {operation} needs messages between two ranks, which this backend does not have; make a group of "
-        "another backend for it: group = torch.distributed.new_group(backend='gloo')"
+        f"pccl: this backend has no {operation}; name the rank, or make a group of another backend for it: "
+        "group = torch.distributed.new_group(backend='gloo')"
     )

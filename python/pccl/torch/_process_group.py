@@ -7,7 +7,8 @@ indices and then copied into that of ranks. What only moves data moves bytes, ne
 from __future__ import annotations
 
 import functools
-from collections import deque
+import hashlib
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,9 +35,14 @@ _OPS = {
 }
 
 
+# What a message calls the other rank.
+_ENDS = {"send": "to", "recv": "source"}
+
+
 class _Call(NamedTuple):
     """A collective of the communicator: ``kind`` is the name of its method. ``recv`` may be ``send``. ``root`` is a
-    rank, or -1 for none. ``counts``: elements of the pieces of ``send``, in the order of indices."""
+    rank, or -1 for none; of a send and a recv, the other rank. ``counts``: elements of the pieces of ``send``, in the
+    order of indices."""
 
     kind: str
     send: Tensor | None
@@ -50,10 +56,12 @@ class _Call(NamedTuple):
         if self.op is not None:
             options["op"] = self.op
         if self.root >= 0:
-            options["root"] = run.peer_of(self.root)
+            options[_ENDS.get(self.kind, "root")] = run.peer_of(self.root)
         if self.counts is not None:
             options["counts"] = self.counts
-        arrays = () if self.kind == "barrier" else (self.send, self.recv)
+        arrays = (self.send, self.recv)
+        if self.kind in ("barrier", *_ENDS):
+            arrays = tuple(array for array in arrays if array is not None)
         handle: Handle = getattr(run.communicator, f"{self.kind}_async")(*arrays, **options)
         return handle
 
@@ -96,6 +104,10 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._name = ""
         self._description = ""
         self._tags = run.tags() if run is not None else iter(())
+        # Messages of this group: a number that is the same for all ranks, and how many there were with each rank, in
+        # each direction and with each tag. A rank may send several ones with a tag before the first one is received.
+        self._group_tag = next(self._tags, 0)
+        self._messages: Counter[tuple[str, int, int]] = Counter()
         # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
         # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
         self._kept: deque[Work] = deque(maxlen=256)
@@ -436,16 +448,35 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             )
         return [size * row_bytes for size in sizes]
 
-    # ---- what the library does not have
+    # ---- messages between two ranks
 
-    def send(self, *_: Any, **__: Any) -> NoReturn:
-        raise _failure.unsupported("send")
+    def send(self, tensors: list[Tensor], dstRank: int, tag: int = 0) -> Work:  # type: ignore[override]  # noqa: N803
+        return self._message("send", tensors, dstRank, tag)
 
-    def recv(self, *_: Any, **__: Any) -> NoReturn:
-        raise _failure.unsupported("recv")
+    def recv(self, tensors: list[Tensor], srcRank: int, tag: int = 0) -> Work:  # type: ignore[override]  # noqa: N803
+        return self._message("recv", tensors, srcRank, tag)
 
     def recv_anysource(self, *_: Any, **__: Any) -> NoReturn:
-        raise _failure.unsupported("recv")
+        raise _failure.unsupported("recv from any rank")
+
+    def _message(self, kind: str, tensors: list[Tensor], rank: int, tag: int) -> Work:
+        if len(tensors) != 1:
+            raise argument_error(kind, f"{len(tensors)} tensors; give one")
+        if rank == self._rank or not 0 <= rank < self._size:
+            raise argument_error(kind, f"rank {rank} is no other rank of this group of {self._size}")
+        flat = _bytes(tensors[0], kind)
+        call = _Call("send", flat, None, root=rank) if kind == "send" else _Call("recv", None, flat, root=rank)
+
+        def finish(infos: list[Any]) -> None:
+            if infos and (sent := infos[0].members[0].count) != len(flat):
+                raise argument_error(
+                    kind, f"rank {rank} sent {sent} bytes, and the tensor has {len(flat)}; make both equally large"
+                )
+
+        number = self._messages[kind, rank, tag]
+        self._messages[kind, rank, tag] += 1
+        name = hashlib.blake2b(f"{self._group_tag} {tag} {number}".encode(), digest_size=8).digest()
+        return self._launch(kind, [call], tensors, None, None, finish, int.from_bytes(name, "little"))
 
     # ---- tensors on devices of other backends
 
@@ -488,9 +519,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         opts: Any,
         timeout: timedelta | None,
         finish: Finish | None = None,
+        tag: int | None = None,
     ) -> Work:
+        """``tag``: of a message; None: the next one of the group."""
         with recorded(f"pccl:{operation}"):
-            work = self._launched(operation, calls, result, opts, timeout, finish)
+            work = self._launched(operation, calls, result, opts, timeout, finish, tag)
         if operation == "all_reduce" and len(calls) == 1 and result[0].numel() == 1:
             self._kept.append(work)
         return work
@@ -503,6 +536,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         opts: Any,
         timeout: timedelta | None,
         finish: Finish | None,
+        tag: int | None,
     ) -> Work:
         run = self._run
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
@@ -526,10 +560,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
                         memory_of(tensor, "the tensor", operation, written=False)
             for call in calls:
                 try:
-                    handles.append(call.launch(run, next(self._tags)))
+                    handles.append(call.launch(run, next(self._tags) if tag is None else tag))
                 except PCCLError as error:
                     raise run.fail(run.failure_of(error, operation))
-        return Work(run, operation, handles, list(result), finish, limit.total_seconds())
+        size = None if tag is None else 2
+        return Work(run, operation, handles, list(result), finish, limit.total_seconds(), size)
 
     # ---- pieces
 

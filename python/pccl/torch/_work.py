@@ -42,8 +42,11 @@ class Work(dist.Work):
         result: list[torch.Tensor],
         finish: Finish | None,
         seconds: float,
+        size: int | None = None,
     ) -> None:
+        """``size``: ranks that take part; None: all."""
         super().__init__()
+        self._size = size if size is not None else run.size if run is not None else 1
         self.operation = operation
         self.seconds = seconds
         self._run = run
@@ -155,8 +158,8 @@ class Work(dist.Work):
         except PCCLError as error:
             raise run.failure_of(error, self.operation)
         # If a peer was lost before the operation began, the others have completed it. This group needs all ranks.
-        if info.local_world_size != run.size:
-            raise _failure.lost(self.operation, info.local_world_size, run.size)
+        if info.local_world_size != self._size:
+            raise _failure.lost(self.operation, info.local_world_size, self._size)
         return info
 
 
