@@ -3,6 +3,7 @@ peer is out of the run."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,10 @@ ENTRY_ATTEMPTS_MAX = 3
 
 class Lost(Exception):
     """The communicator was removed from the run, or the master is gone: only connect() helps."""
+
+
+class Anew(Lost):
+    """This peer has left, because it entered a run whose state nobody holds any more."""
 
 
 class Membership:
@@ -92,9 +97,12 @@ class Membership:
                 raise
             raise Lost(str(error)) from error
 
-    def synchronize(self) -> bool:
+    def synchronize(self, *, is_entering: bool = False) -> bool:
         """Makes the shared state equal on all members. Returns True if this peer's state differed from the group's and
         was overwritten.
+
+        If it fails while this peer is entering, those that held the state may be gone. Then the others leave, all alike,
+        and begin anew: :class:`Anew` is raised.
 
         All members use ENFORCE_POPULAR: members that have synchronized in this run outrank newcomers, however many
         newcomers there are.
@@ -106,6 +114,9 @@ class Membership:
                 if error.result != Result.INVALID_USAGE:
                     raise
                 self.raise_if_lost(error)
+                if is_entering:
+                    self._leave()
+                    raise Anew(str(error)) from error
                 if attempt + 1 == SYNC_ATTEMPTS_MAX:
                     raise
                 self.update_topology()
@@ -125,17 +136,27 @@ class Membership:
         peer is removed while it enters, it tries again with revision 0, as one that knows nothing: it may have been
         ahead of the run (a checkpoint of another run).
         """
-        attempt = 0
+        attempts = begun_anew = 0
+        revision = self.revision
         while True:
             self.connect()
             prepare()
             try:
-                return self.synchronize()
-            except Lost as lost:
-                attempt += 1
-                if attempt >= ENTRY_ATTEMPTS_MAX:
+                return self.synchronize(is_entering=True)
+            except Anew as lost:
+                begun_anew += 1
+                if begun_anew >= SYNC_ATTEMPTS_MAX:
                     raise self._refused(lost) from lost
-                self.revision = 0
+                self.revision = revision
+            except Lost as lost:
+                attempts += 1
+                if attempts >= ENTRY_ATTEMPTS_MAX:
+                    raise self._refused(lost) from lost
+                self.revision = revision = 0
+
+    def _leave(self) -> None:
+        with contextlib.suppress(PCCLError):
+            self.comm.abort()
 
     def _refused(self, lost: Lost) -> PCCLError:
         # The names of the first two entries contain what all peers must have in common.

@@ -311,6 +311,54 @@ def test_a_death_between_the_calls_at_the_end_of_a_round(start: Start, master: s
         assert batches == options["H"] * (3 * 3 + (outer_step - 3) * 2)
 
 
+def send_one_part(channel: Channel, master: str, port: int, kind: str, replica: int, rank: int) -> Any:
+    """Trains alone until somebody joins. Then the process of rank 1 stops before it sends its part."""
+    trainee = Trainee(master, port, kind, replica, rank, {"H": 2})
+    synchronize = trainee.comm.sync_shared_state
+
+    def send_or_stop(*arguments: Any, **named: Any) -> Any:
+        if trainee.comm.world_size == 1:
+            return synchronize(*arguments, **named)
+        if rank == 1:
+            channel.send("stops")
+            channel.recv()
+        result = synchronize(*arguments, **named)
+        channel.send("sent")
+        return result
+
+    trainee.comm.sync_shared_state = send_or_stop  # type: ignore[method-assign]
+    with trainee.diloco:
+        channel.send("trains")
+        while True:
+            trainee.step()
+
+
+def train_alone(_: Channel, master: str, port: int, kind: str, replica: int, rank: int) -> Any:
+    trainee = Trainee(master, port, kind, replica, rank, {"H": 2})
+    with trainee.diloco as diloco:
+        while diloco.inner_step < 6:
+            trainee.step()
+    result = trainee.hashes, whole(trainee.model)
+    trainee.leave()
+    return result
+
+
+def test_the_only_replica_dies_when_a_newcomer_has_one_part_of_its_state(start: Start, master: str) -> None:  # noqa: F811
+    """The newcomer goes on with what it came with, not with parts of two models."""
+    first = start_replica(start, send_one_part, master, "fsdp", 0)
+    assert [peer.hear() for peer in first] == ["trains"] * 2
+    newcomer = start_replica(start, train_alone, master, "fsdp", 1)
+    assert first[1].hear() == "stops" and first[0].hear() == "sent"
+    first[1].kill()
+    results = [peer.result() for peer in newcomer[::-1]][::-1]
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        clean = [peer.result() for peer in start_replica(start, train_alone, f"127.0.0.1:{node.port}", "fsdp", 1)]
+    for (hashes, parameters), (wanted, expected) in zip(results, clean, strict=True):
+        assert hashes == wanted
+        numpy.testing.assert_array_equal(parameters, expected)
+
+
 def synchronize_again(_: Channel, master: str, port: int, kind: str, replica: int, rank: int) -> Any:
     """The synchronization of part 1 fails once for all its members, as when the last holder of a state is lost."""
     trainee = Trainee(master, port, kind, replica, rank, {"H": 2, "min_peers": 2})

@@ -269,3 +269,29 @@ def test_the_end_of_the_block_leaves_the_run(master: str) -> None:
             assert communicator.world_size == 1
 
     run_threads(2, lambda index: leave() if index else stay())
+
+
+def test_the_only_member_is_lost_before_a_newcomer_has_its_state(master: str) -> None:
+    """The newcomer begins anew with what it has: nobody holds the state that the run expects."""
+    other = numpy.full(1000, 5.0)
+    state = pccl.SharedState([pccl.TensorInfo.from_numpy(other, "weights")])
+    with pccl.Communicator(master) as holder:
+        holder.connect()
+        for _ in range(3):
+            holder.sync_shared_state(state)
+            state.push_revision()
+
+        def body(index: int) -> Any:
+            if index == 0:
+                while holder.world_size < 2:
+                    holder.update_topology()
+                holder.abort()
+                return None
+            with Peer(master, steps=4) as peer:
+                while peer.begin():
+                    peer.train()
+            return peer
+
+        _, newcomer = run_threads(2, body)
+    assert newcomer.begun == [0, 1, 2, 3] and newcomer.sizes == [1] * 4
+    assert (newcomer.weights == 4).all()

@@ -117,7 +117,7 @@ class DiLoCo(Training):
         :param check_every: at the end of every ``check_every``-th round, all members compare their whole state, and
             those that differ are repaired; 0: only when a peer joins.
         :param max_norm: a pseudo-gradient of a fragment is not averaged if its Euclidean norm exceeds this; None: every
-            finite one is averaged. Peers may use different values.
+            finite one is averaged. Peers may use different values, but not the processes of a replica.
         :param weighted: whether a peer weighs as much in an average as the number of ``samples`` that it gave to
             ``step()`` since its last one. False: all peers weigh the same.
         :param process_group: the processes of this peer; all make the same calls. If only rank 0 has a communicator

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pccl._communicator import Communicator
 from pccl._enums import Result
 from pccl._errors import PCCLError
-from pccl._membership import ENTRY_ATTEMPTS_MAX, SYNC_ATTEMPTS_MAX, Lost, Membership
+from pccl._membership import SYNC_ATTEMPTS_MAX, Anew, Lost, Membership
 from pccl._values import SharedState
 from pccl.diloco._replica import Replica
 
@@ -71,7 +71,7 @@ class ReplicaMembership(Membership):
             failure = error
         self._replica.settle(failure)
 
-    def synchronize(self) -> bool:
+    def synchronize(self, *, is_entering: bool = False) -> bool:
         """Returns True in all processes of the replica if the state of one of them was overwritten."""
         cause: PCCLError | None = None
         for _ in range(SYNC_ATTEMPTS_MAX):
@@ -91,6 +91,9 @@ class ReplicaMembership(Membership):
             if not any(row[0] for row in rows):
                 self._check_identity([row[2:] for row in rows])
                 return any(row[1] for row in rows)
+            if is_entering:
+                self._leave()
+                raise Anew(str(cause) if cause is not None else "another part of the model was not synchronized")
             self.update_topology()
         raise cause or PCCLError(
             Result.INVALID_USAGE, self._function, "another process of this replica could not synchronize its state"
@@ -98,25 +101,10 @@ class ReplicaMembership(Membership):
 
     def _check_identity(self, identities: list[list[int]]) -> None:
         """A replica that was the only one to hold the state may have died when some of its processes had sent it to the
-        newcomers and others had not. All replicas see the same here."""
+        newcomers and others had not. All replicas see the same here, and enter once more with what they came with."""
         if any(one != identities[0] for one in identities):
-            raise PCCLError(
-                Result.INVALID_USAGE,
-                self._function,
+            self._leave()
+            raise Anew(
                 "the processes of this replica hold parts of different models (inner step, outer step, batches, model: "
-                f"{identities}). Start all replicas from the same parameters, or all processes of a replica from "
-                "checkpoints of the same round",
+                f"{identities})"
             )
-
-    def enter(self, prepare: Callable[[], None]) -> bool:
-        attempt = 0
-        while True:
-            try:
-                self.connect()
-                prepare()
-                return self.synchronize()
-            except Lost as lost:
-                attempt += 1
-                if attempt >= ENTRY_ATTEMPTS_MAX:
-                    raise self._refused(lost) from lost
-                self.revision = 0

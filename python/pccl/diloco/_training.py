@@ -441,7 +441,8 @@ class Training:
 
     def _agree_on_model(self, replica: Replica) -> None:
         """The model that a run begins with. A checkpoint is of the model with which its run began."""
-        own = int.from_bytes(hashlib.blake2b(self._outer.numpy().tobytes(), digest_size=7).digest(), "little")
+        content = memoryview(self._outer.numpy()).cast("B")
+        own = int.from_bytes(hashlib.blake2b(content, digest_size=7).digest(), "little")
         restored = -1 if self._restored is None else self._restored[1]
         rows = replica.settle(None, own, restored, self._inner_step, self._model)
         if any(row[1:] != rows[0][1:] for row in rows):
