@@ -23,7 +23,7 @@ OperatorKeys::Times OperatorKeys::times() const {
     const std::string* const paths[] = {&files_.authorities, &files_.certificate, &files_.key};
     for (std::size_t i = 0; i < found.size(); ++i) {
         struct stat info {};
-        if (::stat(paths[i]->c_str(), &info) == 0) found[i] = info.st_mtime;
+        if (::stat(paths[i]->c_str(), &info) == 0) found[i] = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
     }
     return found;
 }
@@ -46,6 +46,10 @@ core::Uuid OperatorKeys::begin_membership(std::string& error) {
     }
     auto made = Context::make_from_files(side_, files_, peer, error);
     if (made == nullptr) return {};
+    if (made->own_key() != plain->own_key()) {
+        error = files_.certificate + " was replaced while it was read; try again";
+        return {};
+    }
     const std::lock_guard lock(mutex_);
     context_ = std::move(made);
     peer_ = peer;

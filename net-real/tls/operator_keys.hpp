@@ -12,7 +12,7 @@
 #include "net-real/tls/context.hpp"
 
 #include <array>
-#include <ctime>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,7 +33,7 @@ public:
     bool refresh(std::string& error);
 
 private:
-    using Times = std::array<std::time_t, 3>;
+    using Times = std::array<std::int64_t, 3>;  // nanoseconds, of the last change
     OperatorKeys(Context::Side side, OperatorFiles files) : side_(side), files_(std::move(files)) {}
     Times times() const;
 
