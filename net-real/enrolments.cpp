@@ -3,6 +3,7 @@
 //
 // Bounds: a handshake, and a request with its answer, take at most opening_time; at most unregistered_links_max
 // connections are in this state, and the oldest gives way.
+#include "net-real/enrolment_request.hpp"
 #include "net-real/event_loop_impl.hpp"
 
 #include "core/base/format.hpp"
@@ -17,30 +18,12 @@ namespace {
 
 constexpr core::Duration opening_time = 5 * core::second;
 constexpr std::size_t greetings_max = 256;
-constexpr std::size_t request_bytes_max = 16u << 10;
 
 // Without the port, which differs each time: equal log lines are counted and not repeated.
 std::string host_of(const core::Endpoint& remote) {
     const std::string text = core::to_text(remote);
     return text.substr(0, text.rfind(':'));
 }
-
-// The first control frame of a connection that asks for a certificate.
-struct RequestSink final : EventSink {
-    explicit RequestSink(Link& from) : link(from) {}
-    void on_event(const core::Event& event) override {
-        if (const auto* control = std::get_if<core::ControlArrived>(&event); control != nullptr && !is_refused)
-            body.assign(reinterpret_cast<const char*>(control->body.data()), control->body.size());
-        else
-            is_refused = true;
-        has_come = true;
-        link.close_input();
-    }
-    Link& link;
-    std::string body;
-    bool has_come = false;
-    bool is_refused = false;
-};
 
 }  // namespace
 
@@ -71,9 +54,9 @@ bool EventLoop::Impl::is_expected(Connection& connection, std::string& why) cons
     if (connection.tls == nullptr) return true;
     const auto found = connection.tls->other_end();
     const bool is_master = connection.wanted.is_nil();
-    if (connection.tls->protocol() == tls::Protocol::link && found && found->is_master == is_master &&
-        (is_master || found->peer == connection.wanted))
-        return true;
+    // With a certificate of the operator's PKI, the handshake has checked the master's name.
+    const bool is_right = found && (!is_master ? found->is_peer(connection.wanted) : found->is_master || found->by_key);
+    if (connection.tls->protocol() == tls::Protocol::link && is_right) return true;
     why = core::formatted("the certificate of the other end does not name {}, but {}",
                           is_master ? "the master" : "peer " + core::short_name(connection.wanted),
                           !found             ? "nobody"
@@ -85,6 +68,9 @@ bool EventLoop::Impl::is_expected(Connection& connection, std::string& why) cons
 // opened() has taken the connection out of opening_.
 void EventLoop::Impl::authenticated(const ConnectionRef& connection) {
     connection->other = connection->tls->other_end();
+    client_.log(Severity::debug,
+                core::formatted("accepted a TLS connection from {}, {}", host_of(connection->remote),
+                                connection->tls->used_ticket() ? "with a ticket" : "handshake in full"));
     if (connection->tls->protocol() == tls::Protocol::enrolment) {
         connection->state = State::enrolling;
         connection->close_at = now() + opening_time;
@@ -97,6 +83,8 @@ void EventLoop::Impl::authenticated(const ConnectionRef& connection) {
         why = "it is no program of this library";
     else if (!connection->other || connection->other->is_master)
         why = "its certificate names no peer";
+    else if (connection->other->peer.is_nil())
+        why = "it names a peer id that does not belong to the key of its certificate";
     else if (links_.size() >= settings_.links_max)
         why = "too many connections";
     else if (client_.admits(*connection->other, why)) {
@@ -118,15 +106,26 @@ void EventLoop::Impl::refuse_caller(const ConnectionRef& connection, const std::
                                 connection->other ? core::formatted(" ({}, peer {})", connection->other->name,
                                                                     core::short_name(connection->other->peer))
                                                   : "",
-                                why, is_plain ? "; give that peer an invitation (PCCL_INVITE)" : ""));
+                                why,
+                                is_plain ? "; give that peer an invitation (PCCL_INVITE) or a certificate (PCCL_TLS_CA)"
+                                         : ""));
     const bool has_stream = is_plain || connection->other;
     const std::string body =
         !has_stream ? std::string()
                     : client_.refusal(is_plain ? "plaintext peer: this run is secure; ask its operator for an "
-                                                 "invitation (pccl-master invite) and set PCCL_INVITE"
+                                                 "invitation (pccl-master invite) and set PCCL_INVITE, or for a "
+                                                 "certificate (PCCL_TLS_CA, PCCL_TLS_CERT, PCCL_TLS_KEY)"
                                                : why);
-    if (body.empty()) {
+    if (body.empty() && !connection->tls->has_refused()) {
         destroy(connection);
+        return;
+    }
+    if (body.empty()) {
+        // A reset, because of input that nobody reads, could destroy the alert that says why.
+        std::erase(opening_, ConnectionRef(connection));
+        connection->tls->go_plain();
+        connection->state = State::open;
+        shut_connection(connection, true);
         return;
     }
     if (is_plain) connection->tls->go_plain();
@@ -141,13 +140,13 @@ void EventLoop::Impl::answer_and_close(const ConnectionRef& connection, const st
 }
 
 void EventLoop::Impl::receive_enrolment(const ConnectionRef& connection) {
-    RequestSink sink(connection->link);
-    const Link::Outcome outcome = connection->link.receive(space_, sink, request_bytes_max);
+    EnrolmentRequest sink(connection->link);
+    const Link::Outcome outcome = connection->link.receive(space_, sink, EnrolmentRequest::bytes_max);
     if (!sink.has_come) {
         if (outcome.progress == Link::Progress::closed) destroy(connection);
         return;
     }
-    if (sink.is_refused || sink.body.size() > request_bytes_max) {
+    if (sink.is_refused) {
         opening_failed(connection, "its request cannot be read");
         return;
     }

@@ -89,6 +89,7 @@ struct TlsUse {
     std::shared_ptr<const tls::Context> context;  // null: none is
     bool accepted = true;                         // those that come in
     bool data = true;                             // those that this end dials to peers; those to the master always are
+    std::string master_name;  // of the operator's PKI: the host in the master's certificate; empty: the dialled address
 };
 
 class EventLoop {

@@ -55,7 +55,10 @@ public:
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void set_user_timeout(core::Duration user_timeout);
     std::uint64_t shared_memory_bytes() const { return shared_use_.bytes; }
-    void set_tls(TlsUse use) { tls_ = std::move(use); }
+    void set_tls(TlsUse use) {
+        tls_ = std::move(use);
+        sessions_.clear();
+    }
     void answer_enrolment(core::LinkId link, const std::string& body);
     void drop_not_admitted();
     void on_event(const core::Event& event) override;
@@ -184,6 +187,7 @@ private:
     LoopSettings settings_;
     LoopClient& client_;
     TlsUse tls_;
+    tls::Sessions sessions_;      // of peers that were dialled; outlives the streams
     SharedMemoryUse shared_use_;  // outlives the streams
     boost::asio::io_context context_{1};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{context_.get_executor()};

@@ -8,6 +8,7 @@
 #include "net-real/exposure.hpp"
 #include "net-real/journal_store.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/tls/operator_keys.hpp"
 #include "net-real/workers.hpp"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ MasterSettings master_settings_from_environment() {
     settings.congestion_control = environment.tcp_congestion;
     settings.limits.concurrent_ops = environment.concurrent_ops;
     settings.state_directory = environment.state_directory;
+    settings.tls_files = {environment.tls_ca, environment.tls_cert, environment.tls_key};
     return settings;
 }
 
@@ -51,7 +53,10 @@ struct MasterRuntime::State final : LoopClient {
     bool running = false;                       // the thread was started
     bool terminated = false;                    // the thread has ended
     bool failed = false;                        // it ended by itself, not by interrupt() or stop()
-    std::unique_ptr<tls::Authority> authority;  // a secure run
+    std::unique_ptr<tls::Authority> authority;  // a secure run with invitations
+    std::unique_ptr<tls::OperatorKeys> keys;    // a secure run with certificates of the operator
+    static constexpr core::Duration keys_interval = 30 * core::second;
+    core::Instant look_at_keys = 0;  // loop's thread only
     static constexpr int enrolments_max = 256;
     std::atomic<int> enrolments_waiting{0};
     std::unique_ptr<EventLoop> loop = make_loop();
@@ -109,8 +114,21 @@ struct MasterRuntime::State final : LoopClient {
         if (log_enabled(severity)) log_line(severity, "master", text, settings.log);
     }
     // ---- a secure run
-    std::shared_ptr<const tls::Context> present_context() override { return authority->context(); }
-    bool admits(const tls::CertificateName& name, std::string& why) override { return authority->admits(name, why); }
+    std::shared_ptr<const tls::Context> present_context() override {
+        if (authority != nullptr) return authority->context();
+        if (const core::Instant now = EventLoop::now(); now >= look_at_keys) {
+            look_at_keys = now + keys_interval;
+            enrolments->submit([this] {
+                std::string error;
+                if (keys->refresh(error)) log(Severity::info, "the certificate of the master was read again");
+                if (!error.empty()) log(Severity::warn, "the certificate of the master stays as it was: " + error);
+            });
+        }
+        return keys->context();
+    }
+    bool admits(const tls::CertificateName& name, std::string& why) override {
+        return authority == nullptr || authority->admits(name, why);
+    }
     std::string refusal(const std::string& why) override {
         proto::MasterMessage message;
         message.mutable_refusal()->set_code(proto::REFUSED_OTHER);
@@ -158,8 +176,27 @@ struct MasterRuntime::State final : LoopClient {
                    : "a newcomer with invitation " + request.invitation();
     }
     bool open_authority(std::string& error) {
-        if (authority != nullptr) return true;
+        if (authority != nullptr || keys != nullptr) return true;
         const std::string& directory = settings.state_directory;
+        if (settings.tls_files.any()) {
+            if (settings.secure || settings.data_plaintext) {
+                error = "--secure and --data-plaintext are for runs with invitations; with certificates of your own "
+                        "PKI (PCCL_TLS_CA) give neither";
+                return false;
+            }
+            if (!directory.empty() && tls::Authority::exists(directory)) {
+                error = core::formatted("the run in {} has invitations; give --secure and no PCCL_TLS_CA, or another "
+                                        "state directory",
+                                        directory);
+                return false;
+            }
+            keys = tls::OperatorKeys::open(tls::Context::Side::master, settings.tls_files, error);
+            if (keys == nullptr) return false;
+            enrolments = std::make_unique<Workers>();
+            look_at_keys = EventLoop::now() + keys_interval;
+            loop->set_tls({keys->context(), true, true, {}});
+            return true;
+        }
         if (!settings.secure) {
             if (directory.empty() || !tls::Authority::exists(directory)) return true;
             error = core::formatted("the run in {} is secure; give --secure", directory);
@@ -172,7 +209,7 @@ struct MasterRuntime::State final : LoopClient {
         authority = tls::Authority::open(directory, {settings.data_plaintext, settings.certificate_life, {}}, error);
         if (authority == nullptr) return false;
         enrolments = std::make_unique<Workers>();
-        loop->set_tls({authority->context(), true, true});
+        loop->set_tls({authority->context(), true, true, {}});
         return true;
     }
     void ended(const std::string& reason) override {
@@ -206,7 +243,8 @@ MasterRuntime::~MasterRuntime() {
 
 bool MasterRuntime::bind(const core::Endpoint& address, std::string& error) {
     State& state = *state_;
-    const auto open_to_all = state.settings.secure ? std::nullopt : public_address_of(address);
+    const bool is_secure = state.settings.secure || state.settings.tls_files.any();
+    const auto open_to_all = is_secure ? std::nullopt : public_address_of(address);
     if (open_to_all && state.settings.refuse_public) {
         error =
             core::formatted("{} can be reached from everywhere ({}), and whoever reaches a run that is not secure can "

@@ -12,6 +12,7 @@
 #include "core/master_status.hpp"
 #include "net-real/log.hpp"
 #include "net-real/tls/authority.hpp"
+#include "net-real/tls/operator_files.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,8 @@ struct MasterSettings {
     bool ends_at_signal = false;  // the process calls interrupt() on SIGUSR1, so `pccl-master end` may send it
     // Only peers with a certificate of this run's authority join, over TLS. Needs a state directory.
     bool secure = false;
+    // In place of `secure`: peers with certificates of the operator's PKI join. Needs no state directory.
+    tls::OperatorFiles tls_files;
     bool refuse_public = false;                 // a run that is not secure does not listen on a public address
     bool data_plaintext = false;                // a secure run: connections between peers are not encrypted
     std::int64_t certificate_life = 12 * 3600;  // seconds
@@ -69,7 +72,7 @@ public:
     core::MasterStatus status() const;
 
     // ---- a secure run, after bind(). Any thread but the I/O thread: these wait for the disk.
-    tls::Authority* authority();  // null: the run is not secure
+    tls::Authority* authority();  // null: the run is not secure, or has certificates of the operator's PKI
     // Revokes the certificates of a name, removes its peers and closes their connections. `removed`: how many ids.
     bool revoke(const std::string& name, std::size_t& removed, std::string& error);
     // Calls `look` with a copy of the status. Waits for the I/O thread, at most 2 s. False: it did not answer in time.

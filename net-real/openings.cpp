@@ -52,6 +52,9 @@ void EventLoop::Impl::dial_tcp(const core::OpenLink& effect) {
                                        effect.yields             ? TlsStream::Meeting::yields
                                        : effect.source_port != 0 ? TlsStream::Meeting::leads
                                                                  : TlsStream::Meeting::never);
+        const std::string host = tls_.master_name.empty() ? certificate_host(effect.target) : tls_.master_name;
+        if (made != nullptr && made->is_from_files() && effect.peer.is_nil() && !made->expect_host(host)) made.reset();
+        if (made != nullptr && !effect.peer.is_nil()) made->use_tickets(sessions_, effect.peer);
         encrypted = made.get();
         stream = std::move(made);
         if (stream == nullptr) {

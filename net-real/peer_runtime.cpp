@@ -10,6 +10,7 @@
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/tls/enrolment.hpp"
+#include "net-real/tls/operator_keys.hpp"
 #include "net-real/wait_check.hpp"
 #include "net-real/workers.hpp"
 
@@ -83,6 +84,8 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.congestion_control = environment.tcp_congestion;
     settings.shared_memory = environment.shared_memory;
     settings.invite = environment.invite;
+    settings.tls_files = {environment.tls_ca, environment.tls_cert, environment.tls_key};
+    settings.tls_master_name = environment.tls_master_name;
     core::Limits& limits = settings.limits;
     limits.concurrent_ops = environment.concurrent_ops;
     limits.test_connections = environment.benchmark_connections;
@@ -121,14 +124,15 @@ struct PeerRuntime::State final : LoopClient {
     std::atomic<bool> stopped{false};
     std::mutex stop_mutex;
     // ---- a secure run. `credentials` is used by the holder of enrol_mutex only.
-    std::unique_ptr<tls::PeerIdentity> credentials;  // null: nothing is encrypted
+    std::unique_ptr<tls::PeerIdentity> credentials;  // null: no invitation
+    std::unique_ptr<tls::OperatorKeys> keys;         // null: no certificates of the operator
     std::mutex enrol_mutex;
     bool connecting = false;               // under enrol_mutex: a call has got its certificate, and waits to be admitted
     std::atomic<std::uint64_t> aborts{0};  // an enrolment that began before the last one is given up
     std::mutex keeper_mutex;
     std::condition_variable keeper_wakeup;
     bool keeper_stops = false;  // under keeper_mutex
-    std::thread keeper;         // renews the certificate
+    std::thread keeper;         // renews the certificate; begun under keeper_mutex, and not after keeper_stops
     std::unique_ptr<EventLoop> loop = make_loop();
 
     std::unique_ptr<EventLoop> make_loop() {
@@ -219,6 +223,14 @@ struct PeerRuntime::State final : LoopClient {
 
     // Resolves the invitation. False: `error` names cause and remedy.
     bool read_invitation(std::string& error) {
+        if (settings.tls_files.any() && !settings.invite.empty()) {
+            error = "give an invitation (PCCL_INVITE) or certificates (PCCL_TLS_CA and so on), not both";
+            return false;
+        }
+        if (settings.tls_files.any() && keys == nullptr) {
+            keys = tls::OperatorKeys::open(tls::Context::Side::peer, settings.tls_files, error);
+            return keys != nullptr;
+        }
         if (settings.invite.empty() || credentials != nullptr) return true;
         auto made = tls::PeerIdentity::make(settings.invite, std::nullopt, error);
         std::vector<core::Endpoint> masters;
@@ -233,9 +245,11 @@ struct PeerRuntime::State final : LoopClient {
         all.insert(all.end(), settings.other_masters.begin(), settings.other_masters.end());
         return all;
     }
+    bool is_secure() const { return credentials != nullptr || keys != nullptr; }
     TlsUse tls_use() const {
+        if (keys != nullptr) return {keys->context(), true, true, settings.tls_master_name};
         const bool data = !credentials->data_plaintext();
-        return {credentials->context(), data, data};
+        return {credentials->context(), data, data, {}};
     }
     bool in_run() {
         auto answer = std::make_shared<std::promise<bool>>();
@@ -259,11 +273,16 @@ struct PeerRuntime::State final : LoopClient {
             const std::uint64_t before = aborts.load();
             const auto given_up = [&] { return aborts.load() != before || stopped || host_ends_wait(); };
             std::string error;
-            if (!credentials->join(masters(), given_up, error))
-                return failed(credentials->was_refused() ? core::Result::invalid_argument
-                                                         : core::Result::master_connection_failed,
-                              std::move(error));
-            command.identity = credentials->peer();
+            if (keys != nullptr) {
+                command.identity = keys->begin_membership(error);
+                if (command.identity.is_nil()) return failed(core::Result::invalid_argument, std::move(error));
+            } else {
+                if (!credentials->join(masters(), given_up, error))
+                    return failed(credentials->was_refused() ? core::Result::invalid_argument
+                                                             : core::Result::master_connection_failed,
+                                  std::move(error));
+                command.identity = credentials->peer();
+            }
             loop->post([this, use = tls_use()] { loop->set_tls(use); });
             begin_renewals();
             connecting = true;
@@ -279,6 +298,8 @@ struct PeerRuntime::State final : LoopClient {
         return run(std::move(command), std::nullopt, nullptr, std::nullopt);
     }
     void begin_renewals() {
+        const std::lock_guard lock(keeper_mutex);
+        if (keeper_stops) return;  // a call that connects may come after stop()
         if (keeper.joinable()) {
             keeper_wakeup.notify_all();
             return;
@@ -290,12 +311,13 @@ struct PeerRuntime::State final : LoopClient {
         });
     }
     std::time_t renew_at() {
+        if (keys != nullptr) return 0;  // its files are looked at all the time
         const std::lock_guard lock(enrol_mutex);
         return credentials->renew_at();
     }
     // Renews the certificate at half its life. Connections that are open do not need it; those of the future do.
     void keep_certificate() {
-        for (bool wait_longer = false;;) {
+        for (bool wait_longer = keys != nullptr;;) {
             const std::time_t at = renew_at(), now = std::time(nullptr);
             {
                 std::unique_lock lock(keeper_mutex);
@@ -304,6 +326,12 @@ struct PeerRuntime::State final : LoopClient {
                                                    wait_longer ? renew_again : std::chrono::seconds(1));
                 if (!keeper_stops) keeper_wakeup.wait_for(lock, std::min<std::chrono::seconds>(pause, renew_again));
                 if (keeper_stops) return;
+            }
+            if (keys != nullptr) {
+                std::string error;
+                if (keys->refresh(error)) loop->post([this, use = tls_use()] { loop->set_tls(use); });
+                if (!error.empty()) log(Severity::warn, "the certificate of this peer stays as it was: " + error);
+                continue;
             }
             wait_longer = false;
             if (std::time(nullptr) < renew_at()) continue;
@@ -325,7 +353,7 @@ struct PeerRuntime::State final : LoopClient {
             keeper_stops = true;
         }
         keeper_wakeup.notify_all();
-        if (keeper.joinable()) keeper.join();
+        if (keeper.joinable()) keeper.join();  // nobody begins another one
     }
 
     // Gives the command to the machine. If it throws, nobody waits for the answer any more.
@@ -397,7 +425,7 @@ bool PeerRuntime::start(std::string& error) {
                                     "; widen PCCL_PORT_RANGE, or set it to 0 for any free port", true};
         if (!state.loop->listen(request, error)) return false;
         if (const auto open_to_all = public_address_of(state.settings.bind_address);
-            open_to_all && state.credentials == nullptr)
+            open_to_all && !state.is_secure())
             state.log(Severity::warn, core::formatted("{}: this peer listens where everybody can reach it, and the run "
                                                       "is not secure; see docs/security.md, or set PCCL_BIND_ADDRESS",
                                                       core::to_text(*open_to_all)));
@@ -437,7 +465,7 @@ void PeerRuntime::release_buffer(core::BufferId buffer) {
 
 core::Completion PeerRuntime::call(core::Command command) {
     if (const auto* connect = std::get_if<core::CommandConnect>(&command);
-        connect != nullptr && state_->credentials != nullptr && state_->started)
+        connect != nullptr && state_->is_secure() && state_->started)
         return state_->join(*connect);
     return state_->run(std::move(command), std::nullopt, nullptr, std::nullopt);
 }

@@ -12,6 +12,7 @@
 #include "core/events.hpp"
 #include "core/peer_machine.hpp"
 #include "net-real/log.hpp"
+#include "net-real/tls/operator_files.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,8 @@ struct PeerSettings {
     bool shared_memory = true;                                 // data connections within this host use it
     // Of a secure run: where its master is, and a secret; `master` above is then not used. Empty: nothing is encrypted.
     std::string invite;
+    tls::OperatorFiles tls_files;  // in place of an invitation: certificates of the operator's PKI
+    std::string tls_master_name;   // with tls_files: the host in the master's certificate; empty: the dialled address
     std::string name;  // printed before the identity in log lines
     LogSink log;       // empty: standard error
     // Called with messages for callers that wait (for whom a vote waits), and with the reason why the membership ended.

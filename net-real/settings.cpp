@@ -67,6 +67,14 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_INVITE", "none", "what `pccl-master invite` printed", "peers",
      "Joins a secure run (docs/security.md): contains the address of the master, which is used in place of the "
      "program's, the hash of the run's authority, and a secret."},
+    {"PCCL_TLS_CA", "none", "a PEM file", "both",
+     "Secures the run with certificates of the operator's own PKI (docs/security.md): the authorities that are "
+     "trusted. If the file has CRLs, they are checked."},
+    {"PCCL_TLS_CERT", "none", "a PEM file", "both",
+     "The certificate of this process, with the certificates between it and an authority of PCCL_TLS_CA."},
+    {"PCCL_TLS_KEY", "none", "a PEM file", "both", "The private key of PCCL_TLS_CERT, without a pass phrase."},
+    {"PCCL_TLS_MASTER_NAME", "the dialled address", "a host name or address", "peers",
+     "With PCCL_TLS_CA: the name that the certificate of the master must have."},
 }};
 
 const char* value_of(Setting setting) {
@@ -171,6 +179,10 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         settings.shared_memory = text == "1";
         return true;
     case Setting::invite: settings.invite = text; return true;  // examined when the peer connects
+    case Setting::tls_ca: settings.tls_ca = text; return true;  // these are read when they are used
+    case Setting::tls_cert: settings.tls_cert = text; return true;
+    case Setting::tls_key: settings.tls_key = text; return true;
+    case Setting::tls_master_name: settings.tls_master_name = text; return true;
     case Setting::tcp_congestion:
         if (text.size() > 15) return false;  // TCP_CA_NAME_MAX
         settings.tcp_congestion = text;

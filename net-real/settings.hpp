@@ -34,6 +34,10 @@ enum class Setting : std::uint8_t {
     staging_bytes,
     shared_memory,
     invite,
+    tls_ca,
+    tls_cert,
+    tls_key,
+    tls_master_name,
     count
 };
 
@@ -70,7 +74,11 @@ struct EnvironmentSettings {
     std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // PCCL_MAX_STAGING_BYTES
     std::string tcp_congestion;                            // PCCL_TCP_CONGESTION; empty: the system's
     bool shared_memory = true;                             // PCCL_SHARED_MEMORY
-    std::string invite;                                    // PCCL_INVITE; empty: the run is not secure
+    std::string invite;                                    // PCCL_INVITE; empty: no invitation
+    std::string tls_ca;                                    // PCCL_TLS_CA; empty: certificates are not the operator's
+    std::string tls_cert;                                  // PCCL_TLS_CERT
+    std::string tls_key;                                   // PCCL_TLS_KEY
+    std::string tls_master_name;                           // PCCL_TLS_MASTER_NAME; empty: the address that is dialled
 };
 
 EnvironmentSettings read_environment();

@@ -38,6 +38,8 @@ int dial(const core::Endpoint& target, const std::optional<core::Endpoint>& sour
          std::uint16_t source_port = 0);
 // This end's address; port 0: not known.
 core::Endpoint local_address(int descriptor);
+// The address as a certificate names it: without port and brackets.
+std::string certificate_host(const core::Endpoint& endpoint);
 // Empty if the dial succeeded, else the cause.
 std::string dial_result(int descriptor);
 // False: not an internet address.

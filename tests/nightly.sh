@@ -1,7 +1,11 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire mutants hazards seeds sanitized-seeds scopes excuses probes
-    pages packages wheel bare python chaos docs fuzz)
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire tls secure mutants hazards seeds
+    sanitized-seeds scopes excuses probes pages packages wheel bare python chaos docs fuzz)
+
+# Of the integration tests: those that have certificates of their own, that speak or look at the protocol in the clear, or
+# that want shared memory; and a crowd of newcomers, which a secure master partly turns away (it keeps 256 handshakes).
+secure_left_out='_simulated$|secure_test|own_pki_test|capture_test|nat_test|hostile_test|middlebox_test|one_host_test|crowd_test'
 
 nightly_usage() {
     cat <<'TEXT'
@@ -16,6 +20,10 @@ usage: ./dev nightly [--again] [part...]
   masterkill500   the master killed 500 times under load, and started again on its state directory
   collectivekills a member killed 500 times, and the master 100 times, in collectives of each kind
   wire            bytes of every collective on the wire, 2 to 9 peers in network namespaces, within their bounds
+  tls             10,000,000 TLS handshakes that are changed on the wire (PCCL_NIGHTLY_TLS: so many), and a tenth of them
+                  under AddressSanitizer and UndefinedBehaviorSanitizer
+  secure          the integration tests and the bridge in runs where each process has a certificate
+                  (tests/integration/with_tls.sh)
   mutants         ./dev mutants --shrink --both
   hazards         ./dev hazards
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
@@ -116,6 +124,17 @@ nightly_part() {
         collectivekills)
             PCCL_KILL_ROUNDS=25 PCCL_MASTER_KILLS=5 counted collectivekills 500 25 run_ctest "$build" -L collectives_kill ;;
         wire) bench_collectives bytes --check --skip ;;
+        tls)
+            local plays=${PCCL_NIGHTLY_TLS:-10000000}
+            build_preset asan "$build/asan" tls_storm
+            # Each chunk draws from a seed of its own.
+            # shellcheck disable=SC2016
+            counted tls "$plays" 50000 bash -c '"$0" 50000 "$PCCL_KILL_SEED"' "$build/bin/tls_storm" &&
+                counted tls-sanitized "$((plays / 10))" 10000 bash -c '"$0" 10000 "$PCCL_KILL_SEED"' \
+                    "$build/asan/bin/tls_storm" ;;
+        secure)
+            bash tests/integration/with_tls.sh "${cmake_program%cmake}ctest" --test-dir "$build" --output-on-failure \
+                -L integration -E "$secure_left_out" ;;
         mutants) command_mutants --shrink --both ;;
         hazards) command_hazards ;;
         seeds) fresh_seeds seeds "$build/bin/sim-run" ;;

@@ -2,6 +2,7 @@
 
 Two members reduce one array over TCP, with and without TLS, and with TLS while strangers dial all ports as fast as they can.
 Prints the median time of each, and the ratios. Both processes, and the strangers, share the cores of this machine.
+Then: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +64,8 @@ class Strangers:
 
 
 class Members:
-    def __init__(self, programs: Path, secure: bool, directory: str) -> None:
+    def __init__(self, programs: Path, secure: bool, directory: str, count: int) -> None:
+        self._programs, self._directory = programs, directory
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PCCL_")} | {"PCCL_LOG_LEVEL": "FATAL"}
         command = [programs / "pccl-master", "--listen", "127.0.0.1:0", "--state-dir", directory]
         self._master = subprocess.Popen(
@@ -73,16 +76,19 @@ class Members:
         port = int(self._master.stdout.readline().rsplit(":", 1)[1])
         self.ports = [port]
         self._members: list[subprocess.Popen[str]] = []
-        for rank in range(_MEMBERS):
+        began = time.monotonic()
+        for rank in range(count):
             own = environment | {"PCCL_SHARED_MEMORY": "0", "PCCL_PORT_RANGE": str(free_port())}
             self.ports.append(int(own["PCCL_PORT_RANGE"]))
             if secure:
                 own["PCCL_INVITE"] = subprocess.check_output(
-                    [programs / "pccl-master", "invite", "--state-dir", directory], text=True, env=environment
-                ).strip()
+                    [programs / "pccl-master", "invite", "--state-dir", directory, "--name", f"member-{rank}"],
+                    text=True, env=environment,
+                ).strip()  # fmt: skip
+            began = time.monotonic()
             self._members.append(
                 subprocess.Popen(
-                    [str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(_MEMBERS),
+                    [str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
                      "--master-host", "127.0.0.1", "--master-port", str(port)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own,
                 )
@@ -92,6 +98,23 @@ class Members:
             assert member.stdout is not None
             if member.stdout.readline().split() != ["ready"]:
                 raise SystemExit("secure_bench: a member did not join")
+        self.joined_after = time.monotonic() - began  # of the last one, from its start
+
+    def revoke_last(self) -> float:
+        """Seconds until the last member has no open connection any more. The run is of no use afterwards."""
+        pid = self._members[-1].pid
+        if not open_connections(pid):
+            raise SystemExit("secure_bench: the member to be revoked has no connection")
+        began = time.monotonic()
+        name = f"member-{len(self._members) - 1}"
+        subprocess.check_output(
+            [self._programs / "pccl-master", "revoke", name, "--state-dir", self._directory], text=True
+        )
+        while open_connections(pid):
+            if time.monotonic() - began > 60:
+                raise SystemExit("secure_bench: a revoked member keeps its connections")
+            time.sleep(0.002)
+        return time.monotonic() - began
 
     def reduce(self, size: int, iterations: int) -> float:
         """The median time of one reduction in milliseconds."""
@@ -117,10 +140,24 @@ class Members:
         self._master.wait(timeout=60)
 
 
+def open_connections(pid: int) -> int:
+    """How many established TCP connections a process has."""
+    established = "01"
+    inodes = {
+        fields[9] for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if fields[3] == established
+    }  # fmt: skip
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            count += os.readlink(descriptor).removeprefix("socket:[").removesuffix("]") in inodes
+    return count
+
+
 @contextlib.contextmanager
-def members(programs: Path, secure: bool) -> Iterator[Members]:
+def members(programs: Path, secure: bool, count: int = _MEMBERS) -> Iterator[Members]:
     with tempfile.TemporaryDirectory() as directory:
-        run = Members(programs, secure, directory)
+        run = Members(programs, secure, directory, count)
         try:
             yield run
         finally:
@@ -133,6 +170,7 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=256, help="size of the array (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=7)
     parser.add_argument("--strangers", type=int, default=4, help="threads that dial (default: %(default)s)")
+    parser.add_argument("--joins", type=int, default=7, help="runs for the times of joining and revoking")
     options = parser.parse_args()
     size = options.mib << 20
     with members(options.programs, secure=False) as plain:
@@ -151,6 +189,20 @@ def main() -> int:
           f"{plain_dials} dials")  # fmt: skip
     print(f"  with TLS                    {encrypted:9.1f} ms   x {encrypted / without:.2f}")
     print(f"    while strangers dial      {stormed:9.1f} ms   {encrypted / stormed:5.0%} of the speed, {storm.dials} dials")
+    joins: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(options.joins):
+        for is_secure, times in joins.items():
+            with members(options.programs, is_secure, 1) as run:
+                times.append(run.joined_after)
+    join = {is_secure: 1000 * statistics.median(times) for is_secure, times in joins.items()}
+    print(f"a peer starts and joins in {join[False]:.0f} ms without TLS, in {join[True]:.0f} ms with an invitation: "
+          f"{join[True] - join[False]:.0f} ms longer (bound: 1000 ms and 4 round trips)")  # fmt: skip
+    revocations = []
+    for _ in range(options.joins):
+        with members(options.programs, True, 3) as run:
+            revocations.append(1000 * run.revoke_last())
+    print(f"the connections of a revoked peer are closed everywhere after {statistics.median(revocations):.0f} ms, "
+          f"at most {max(revocations):.0f} ms (bound: 1000 ms)")  # fmt: skip
     return 0
 
 

@@ -77,6 +77,7 @@ bool TlsStream::set_ssl(bool dials, tls::Protocol protocol) {
     BIO_set_data(out, this);
     BIO_set_init(out, 1);
     SSL_set_bio(ssl_.get(), in, out);
+    SSL_set_app_data(ssl_.get(), &tickets_);
     return true;
 }
 
@@ -159,6 +160,10 @@ Stream::Opening TlsStream::open(std::string& reason) {
     const int error = SSL_get_error(ssl_.get(), done);
     const int cause = errno;
     const bool sent = send_unsent();
+    if (done == 1 && SSL_session_reused(ssl_.get()) == 1 && !is_in_time()) {
+        reason = "the certificate of the other end has expired since the connection whose ticket it uses";
+        return Opening::failed;
+    }
     if (done == 1) {
         stage_ = Stage::open;
         SSL_set_msg_callback(ssl_.get(), &TlsStream::see_message);
@@ -169,9 +174,20 @@ Stream::Opening TlsStream::open(std::string& reason) {
     if (error == SSL_ERROR_WANT_READ && sent) return Opening::waiting;
     std::string why = tls::take_error();
     if (why.empty() && error == SSL_ERROR_SYSCALL && cause != 0) why = std::strerror(cause);
+    has_refused_ = !why.empty() && error == SSL_ERROR_SSL;
     was_abandoned_ = why.empty() && SSL_get_verify_result(ssl_.get()) == X509_V_OK;
-    reason = tls::explain_failure(*ssl_, why);
+    reason = tls::explain_failure(*ssl_, why, context_->is_from_files());
     return Opening::failed;
+}
+
+void TlsStream::use_tickets(tls::Sessions& sessions, const core::Uuid& peer) {
+    tickets_ = {&sessions, peer, sessions.generation()};
+    if (SSL_SESSION* const session = sessions.find(peer)) SSL_set_session(ssl_.get(), session);
+}
+
+bool TlsStream::is_in_time() const {
+    const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+    return certificate != nullptr && X509_cmp_current_time(X509_get0_notAfter(certificate)) > 0;
 }
 
 Stream::Wait TlsStream::opening_wait() {
@@ -180,7 +196,11 @@ Stream::Wait TlsStream::opening_wait() {
 
 std::optional<tls::CertificateName> TlsStream::other_end() const {
     X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
-    return certificate == nullptr ? std::nullopt : tls::name_of(*certificate);
+    if (certificate == nullptr) return std::nullopt;
+    if (!context_->is_from_files()) return tls::name_of(*certificate);
+    if (SSL_is_server(ssl_.get()) == 0) return tls::name_by_key(*certificate, nullptr);
+    const char* const claimed = SSL_get_servername(ssl_.get(), TLSEXT_NAMETYPE_host_name);
+    return tls::name_by_key(*certificate, claimed == nullptr ? "" : claimed);
 }
 
 void TlsStream::go_plain() {
@@ -230,7 +250,7 @@ ssize_t TlsStream::receive(std::span<const iovec> parts) {
                 return -1;
             }
             if (error == SSL_ERROR_ZERO_RETURN) return 0;
-            failure_ = tls::take_error();
+            failure_ = tls::explain_alert(tls::take_error());
             errno = error == SSL_ERROR_SYSCALL && cause != 0 && cause != EAGAIN ? cause : EPROTO;
             return -1;
         }

@@ -14,6 +14,7 @@
 
 #include "net-real/streams/stream.hpp"
 #include "net-real/tls/context.hpp"
+#include "net-real/tls/sessions.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,11 @@ public:
     static std::unique_ptr<TlsStream> dialled(int descriptor, std::shared_ptr<const tls::Context> context,
                                               tls::Protocol protocol, Meeting meeting = Meeting::never);
     static std::unique_ptr<TlsStream> accepted(int descriptor, std::shared_ptr<const tls::Context> context);
+    // Before open(), of a stream that dials this peer: uses a ticket of an earlier connection if there is one, and keeps
+    // those that come. `sessions` outlives the stream.
+    void use_tickets(tls::Sessions& sessions, const core::Uuid& peer);
+    // Before open(), of a stream that dials: the certificate of the other end must be for this host.
+    bool expect_host(const std::string& host) { return tls::Context::expect_host(*ssl_, host); }
     ~TlsStream() override { close(); }
     TlsStream(const TlsStream&) = delete;
     TlsStream& operator=(const TlsStream&) = delete;
@@ -54,9 +60,12 @@ public:
     tls::Protocol protocol() const { return tls::Context::protocol_of(*ssl_); }
     // Nothing: the other end showed no certificate (only for an enrolment), or one that names nobody.
     std::optional<tls::CertificateName> other_end() const;
+    bool used_ticket() const { return SSL_session_reused(ssl_.get()) == 1; }
+    bool is_from_files() const { return context_->is_from_files(); }
     // ---- after a failed opening
     bool is_plaintext() const { return is_plaintext_; }
     bool was_abandoned() const { return was_abandoned_; }  // the other end closed it, and gave no reason
+    bool has_refused() const { return has_refused_; }      // this end did not accept what came, and has sent an alert
     void go_plain();
 
 private:
@@ -68,6 +77,7 @@ private:
                                            tls::Protocol protocol);
     Opening look_at_first_byte(std::string& reason);
     bool set_ssl(bool dials, tls::Protocol protocol);
+    bool is_in_time() const;
     // Looks whether the other end dialled too. False: nothing can be done before more has come.
     bool examine_meeting(std::string& reason);
     bool encrypt(const void* data, std::size_t bytes);
@@ -85,12 +95,14 @@ private:
     std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes
     std::size_t sent_ = 0;
     std::vector<std::uint8_t> gather_;  // small pieces of one record
+    tls::SessionPlace tickets_;
     std::uint64_t records_ = 0;         // encrypted with the present key
     std::uint64_t received_ = 0;        // bytes of data
     std::uint64_t messages_ = 0;        // of TLS itself, received behind the handshake
     bool drained_ = false;              // OpenSSL holds no whole record
     bool is_plaintext_ = false;
     bool was_abandoned_ = false;
+    bool has_refused_ = false;
     bool unsent_limited_ = false;
     std::string failure_;  // of TLS; empty: errno has the cause
 };

@@ -594,3 +594,18 @@ TEST_CASE("shared memory within a host stays in use in a secure run") {
     CHECK(reduces({peers[0].get(), peers[1].get()}, 100'000));
     CHECK(peers[0]->statistics().shared_bytes > 0);
 }
+
+TEST_CASE("a peer may be closed at any moment of a call that connects it") {
+    Run run;
+    tls::Authority::Wish wish;
+    wish.uses = 40;
+    const std::string invite = run.invite(wish);
+    for (int round = 0; round < 40; ++round) {
+        const auto peer = make_peer(with_invite(invite));
+        std::thread connects([&] { peer->call(core::CommandConnect{}); });
+        // Anywhere between the begin of an enrolment and the end of the call.
+        std::this_thread::sleep_for(std::chrono::microseconds(500 * round));
+        peer->stop();
+        connects.join();
+    }
+}

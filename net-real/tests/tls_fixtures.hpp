@@ -4,10 +4,9 @@
 #include "net-real/streams/tls_stream.hpp"
 #include "net-real/tls/context.hpp"
 
-#include <catch2/catch.hpp>
-
 #include <ctime>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 namespace pccl::real {
@@ -24,10 +23,9 @@ public:
     TlsRun() {
         std::string error;
         key_ = tls::make_key(error);
-        REQUIRE(key_ != nullptr);
+        require(key_ != nullptr, error);
         authority_ = tls::make_authority(*key_, std::time(nullptr), error);
-        INFO(error);
-        REQUIRE(authority_ != nullptr);
+        require(authority_ != nullptr, error);
     }
     // `age`: seconds since its lifetime of one hour began.
     tls::Credentials credentials(const tls::CertificateName& name, std::time_t age = 0) const {
@@ -37,8 +35,7 @@ public:
         const std::time_t from = std::time(nullptr) - age;
         made.certificate =
             tls::issue(*key_, *authority_, *made.key, name, {from - tls::clock_tolerance, from + 3600}, error);
-        INFO(error);
-        REQUIRE(made.certificate != nullptr);
+        require(made.certificate != nullptr, error);
         X509_up_ref(authority_.get());
         made.authority.reset(authority_.get());
         return made;
@@ -55,11 +52,13 @@ public:
     tls::KeyHash hash() const { return *tls::hash_of_key(*authority_); }
 
 private:
+    static void require(bool holds, const std::string& error) {
+        if (!holds) throw std::runtime_error(error);
+    }
     static std::shared_ptr<const tls::Context> context(tls::Context::Side side, const tls::Credentials& credentials) {
         std::string error;
         auto made = tls::Context::make(side, credentials, error);
-        INFO(error);
-        REQUIRE(made != nullptr);
+        require(made != nullptr, error);
         return made;
     }
     tls::KeyPtr key_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace pccl;
@@ -20,6 +21,7 @@ namespace {
 class Machine final : public LoopClient {
 public:
     std::vector<core::OpenLink> dials;
+    std::vector<core::OpenLink> dials_after_answer;  // made when the first answer has come
 
     void start(core::Instant, core::Effects& out) override {
         for (const core::OpenLink& dial : dials) out.push_back(dial);
@@ -33,6 +35,9 @@ public:
         } else if (const auto* accepted = std::get_if<core::LinkAccepted>(&event)) {
             callers_.push_back(accepted->identity);
         } else if (const auto* control = std::get_if<core::ControlArrived>(&event)) {
+            if (control->link % 2 == 1) {
+                for (const core::OpenLink& dial : std::exchange(dials_after_answer, {})) out.push_back(dial);
+            }
             const std::string arrived(control->body.begin(), control->body.end());
             if (control->link % 2 == 0)
                 out.push_back(core::SendControl{control->link, arrived});
@@ -53,8 +58,8 @@ public:
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, std::chrono::seconds(60), is_true);
     }
-    bool wait_answer() {
-        return wait([this] { return answers_ > 0; });
+    bool wait_answer(int count = 1) {
+        return wait([this, count] { return answers_ >= count; });
     }
     // Why the dial of this link was refused.
     std::string wait_refusal(core::LinkId link) {
@@ -80,7 +85,7 @@ private:
 class Loop {
 public:
     explicit Loop(std::shared_ptr<const tls::Context> context) : loop_(LoopSettings{}, machine) {
-        loop_.set_tls({std::move(context), true, true});
+        loop_.set_tls({std::move(context), true, true, {}});
     }
     ~Loop() {
         loop_.request_stop();
@@ -114,6 +119,21 @@ TEST_CASE("a TLS link opens to the peer that the dial names, and the accepting m
     dialler.start();
     CHECK(dialler.machine.wait_answer());
     CHECK(target.machine.callers() == std::vector<core::Uuid>{test_uuid(2)});
+}
+
+TEST_CASE("further connections with a peer use its ticket, and both ends know each other as before") {
+    const TlsRun run;
+    const auto at_target = run.peer(1);
+    Loop target(at_target), dialler(run.peer(2));
+    const std::uint16_t port = target.listen();
+    dialler.machine.dials = {{1, loopback_endpoint(port), test_uuid(1)}};
+    for (core::LinkId link = 3; link < 17; link += 2)
+        dialler.machine.dials_after_answer.push_back({link, loopback_endpoint(port), test_uuid(1)});
+    dialler.start();
+    CHECK(dialler.machine.wait_answer(8));
+    CHECK(at_target->accepted().all == 8);
+    CHECK(at_target->accepted().resumed == 7);
+    CHECK(target.machine.callers() == std::vector<core::Uuid>(8, test_uuid(2)));
 }
 
 TEST_CASE("a dial that reaches another peer, the master, or another run is refused") {

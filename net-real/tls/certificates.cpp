@@ -287,6 +287,23 @@ std::optional<CertificateName> name_of(X509& certificate) {
     return found;
 }
 
+CertificateName name_by_key(X509& certificate, const char* claimed) {
+    CertificateName found;
+    found.by_key = true;
+    const auto hash = hash_of_key(certificate);
+    if (!hash) return found;
+    char common[65] = {};
+    X509_NAME_get_text_by_NID(X509_get_subject_name(&certificate), NID_commonName, common, sizeof common);
+    take_error();
+    // It goes into log lines.
+    found.name = is_name(common) ? common : "key " + to_hex(*hash).substr(0, 8);
+    std::copy_n(hash->begin(), CertificateName::key_bytes, found.peer.bytes.end() - CertificateName::key_bytes);
+    if (claimed == nullptr) return found;
+    core::Uuid peer;
+    found.peer = read_hex(claimed, peer.bytes) && found.is_peer(peer) ? peer : core::Uuid{};
+    return found;
+}
+
 Lifetime lifetime_of(X509& certificate) {
     return {seconds_of(X509_get0_notBefore(&certificate)), seconds_of(X509_get0_notAfter(&certificate))};
 }

@@ -51,6 +51,9 @@ KeyPtr key_of_request(std::string_view der, std::string& error);
 
 // Nothing: the certificate is not one of this scheme.
 std::optional<CertificateName> name_of(X509& certificate);
+// Of a certificate of an operator's PKI. `claimed`: the peer id that the other end gives itself, in hexadecimal digits;
+// null: it does not give any.
+CertificateName name_by_key(X509& certificate, const char* claimed);
 Lifetime lifetime_of(X509& certificate);
 
 std::string to_hex(std::span<const std::uint8_t> bytes);

@@ -1,6 +1,7 @@
 #include "net-real/tls/context.hpp"
 
 #include "core/base/format.hpp"
+#include "net-real/tls/sessions.hpp"
 
 #include <cstring>
 #include <string_view>
@@ -17,6 +18,7 @@ constexpr unsigned char enrolment_alpn[] = "\x0apccl-enrol";
 // One read of the socket takes up to so much. Each connection has such a buffer.
 constexpr std::size_t peer_read_bytes = 64u << 10;
 constexpr std::size_t master_read_bytes = 17u << 10;
+constexpr long ticket_seconds = 300;
 
 std::string_view alpn_of(Protocol protocol) {
     if (protocol == Protocol::enrolment)
@@ -69,6 +71,18 @@ int verify_newcomer(X509_STORE_CTX* check, void* data) {
     return verified;
 }
 
+// Tickets of connections that were made with one are not kept, so each chain of trust is at most ticket_seconds old.
+int keep_session(SSL* ssl, SSL_SESSION* session) {
+    const auto* place = static_cast<const SessionPlace*>(SSL_get_app_data(ssl));
+    if (place == nullptr || place->sessions == nullptr || SSL_session_reused(ssl) == 1) return 0;
+    try {
+        SSL_SESSION_up_ref(session);
+        place->sessions->keep(place->peer, place->since, SessionPtr(session));
+    } catch (const std::bad_alloc&) {
+    }
+    return 0;
+}
+
 ContextPtr make_context(std::string& error) {
     ContextPtr context(SSL_CTX_new(TLS_method()));
     if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
@@ -79,7 +93,13 @@ ContextPtr make_context(std::string& error) {
         return nullptr;
     }
     SSL_CTX_set_options(context.get(), SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
-    SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+    // A ticket is for further connections of an edge, which are made soon. TlsStream::open() checks the lifetimes of
+    // certificates again. Contexts have different keys for tickets, so a renewal ends the old tickets.
+    static constexpr unsigned char name[] = "pccl";
+    SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context.get(), keep_session);
+    SSL_CTX_set_session_id_context(context.get(), name, sizeof name - 1);
+    SSL_CTX_set_timeout(context.get(), ticket_seconds);
     SSL_CTX_set_num_tickets(context.get(), 0);
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     // SSL_read() returns after a message without data, so that TlsStream can bound these.
@@ -109,6 +129,7 @@ std::shared_ptr<const Context> Context::make(Side side, const Credentials& crede
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, side == Side::master ? &takes_enrolments : nullptr);
     SSL_CTX_set_default_read_buffer_len(context, side == Side::master ? master_read_bytes : peer_read_bytes);
+    if (side == Side::peer) SSL_CTX_set_num_tickets(context, 1);
     return made;
 }
 
@@ -124,6 +145,56 @@ std::shared_ptr<const Context> Context::make_newcomer(const KeyHash& authority, 
     return made;
 }
 
+std::shared_ptr<const Context> Context::make_from_files(Side side, const OperatorFiles& files, const core::Uuid& peer,
+                                                        std::string& error) {
+    std::shared_ptr<Context> made(new Context);
+    made->context_ = make_context(error);
+    if (made->context_ == nullptr) return nullptr;
+    SSL_CTX* const context = made->context_.get();
+    ERR_clear_error();
+    const auto failed = [&error](const std::string& file, const char* what) {
+        error = core::formatted("{}: {}: {}", file, what, take_error());
+        return nullptr;
+    };
+    // Never asks for a pass phrase on the terminal.
+    SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return -1; });
+    if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
+        return failed(files.certificate, "no certificate can be read");
+    if (SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1)
+        return failed(files.key, "not the private key of the certificate, or it has a pass phrase");
+    X509_STORE* const store = SSL_CTX_get_cert_store(context);
+    X509_LOOKUP* const lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file());
+    if (lookup == nullptr || X509_load_cert_crl_file(lookup, files.authorities.c_str(), X509_FILETYPE_PEM) < 1)
+        return failed(files.authorities, "no certificate of an authority can be read");
+    const STACK_OF(X509_OBJECT)* const objects = X509_STORE_get0_objects(store);
+    for (int i = 0; i < sk_X509_OBJECT_num(objects); ++i) {
+        if (X509_OBJECT_get_type(sk_X509_OBJECT_value(objects, i)) == X509_LU_CRL)
+            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK);
+    }
+    const auto key = hash_of_key(*SSL_CTX_get0_certificate(context));
+    if (!key) return failed(files.certificate, "the key of the certificate cannot be used");
+    made->own_key_ = *key;
+    made->is_from_files_ = true;
+    if (!peer.is_nil()) made->own_name_ = to_hex(peer.bytes);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
+    SSL_CTX_set_default_read_buffer_len(context, side == Side::master ? master_read_bytes : peer_read_bytes);
+    if (side == Side::peer) SSL_CTX_set_num_tickets(context, 1);
+    return made;
+}
+
+Context::Accepted Context::accepted() const {
+    // The hits are those of both directions. TLS counts a connection that it accepted when the handshake is complete.
+    return {SSL_CTX_sess_accept_good(context_.get()), SSL_CTX_sess_hits(context_.get())};
+}
+
+bool Context::expect_host(SSL& ssl, const std::string& host) {
+    X509_VERIFY_PARAM* const rules = SSL_get0_param(&ssl);
+    if (X509_VERIFY_PARAM_set1_ip_asc(rules, host.c_str()) == 1) return true;
+    ERR_clear_error();
+    return X509_VERIFY_PARAM_set1_host(rules, host.c_str(), 0) == 1;
+}
+
 SslPtr Context::connection(bool dials, Protocol protocol) const {
     SslPtr ssl(SSL_new(context_.get()));
     if (ssl == nullptr) return nullptr;
@@ -136,6 +207,7 @@ SslPtr Context::connection(bool dials, Protocol protocol) const {
     if (SSL_set_alpn_protos(ssl.get(), reinterpret_cast<const unsigned char*>(offer.data()),
                             static_cast<unsigned>(offer.size())) != 0)
         return nullptr;
+    if (!own_name_.empty() && SSL_set_tlsext_host_name(ssl.get(), own_name_.c_str()) != 1) return nullptr;
     return ssl;
 }
 
@@ -150,7 +222,14 @@ Protocol Context::protocol_of(const SSL& ssl) {
     return Protocol::none;
 }
 
-std::string explain_failure(const SSL& ssl, const std::string& reason) {
+std::string explain_alert(const std::string& reason) {
+    const auto has = [&reason](const char* part) { return reason.find(part) != std::string::npos; };
+    // The last one: it knows an authority of the same name, but with another key.
+    if (!has("alert") || (!has("certificate") && !has("unknown ca") && !has("decrypt error"))) return reason;
+    return reason + ": the other end has refused the certificate of this one; its log says why";
+}
+
+std::string explain_failure(const SSL& ssl, const std::string& reason, bool is_from_files) {
     switch (SSL_get_verify_result(&ssl)) {
     case X509_V_OK: break;
     case X509_V_ERR_CERT_NOT_YET_VALID:
@@ -165,12 +244,22 @@ std::string explain_failure(const SSL& ssl, const std::string& reason) {
             "of this host, which shows {}; set the clocks of both hosts",
             SSL_get_verify_result(&ssl) == X509_V_ERR_CERT_NOT_YET_VALID ? "not valid yet" : "expired", now);
     }
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return "the certificate of the other end is not for this host: the master needs one with the name or address "
+               "that peers dial, or with that of PCCL_TLS_MASTER_NAME";
+    case X509_V_ERR_CERT_REVOKED:
+        return "certificate revoked: the certificate of the other end is in a CRL of PCCL_TLS_CA";
     default:
+        if (is_from_files)
+            return core::formatted("the certificate of the other end is not accepted: {}; it must be signed by an "
+                                   "authority of PCCL_TLS_CA, for clients and servers",
+                                   X509_verify_cert_error_string(SSL_get_verify_result(&ssl)));
         return core::formatted("authority of another run: the certificate of the other end is not signed by the "
                                "authority of this run ({}); use an invitation of the master at this address",
                                X509_verify_cert_error_string(SSL_get_verify_result(&ssl)));
     }
-    return "TLS handshake: " + (reason.empty() ? "the other end closed the connection" : reason);
+    return "TLS handshake: " + (reason.empty() ? "the other end closed the connection" : explain_alert(reason));
 }
 
 }  // namespace pccl::real::tls

@@ -54,7 +54,7 @@ bool PeerIdentity::renew(const std::vector<core::Endpoint>& masters, const Stop&
 bool PeerIdentity::ask(const std::vector<core::Endpoint>& masters, bool same_peer, const Stop& stop,
                        std::string& error) {
     proto::EnrolRequest request;
-    request.set_request(make_request(*key_, error));
+    request.set_request(this->request(error));
     if (request.request().empty()) return false;
     request.set_same_peer(same_peer);
     std::shared_ptr<const Context> context = context_;

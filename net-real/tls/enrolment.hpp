@@ -39,6 +39,11 @@ public:
     bool join(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
     // A certificate for the same peer id with a new lifetime.
     bool renew(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
+    // What join() and renew() do with the master's answer. False: it holds nothing that can be used, and nothing has
+    // changed.
+    bool take(const proto::EnrolReply& reply, std::string& error);
+    // The certificate signing request of this object's key. Empty: see `error`.
+    std::string request(std::string& error) const { return make_request(*key_, error); }
 
     // ---- after join()
     std::shared_ptr<const Context> context() const { return context_; }
@@ -50,7 +55,6 @@ public:
 private:
     PeerIdentity() = default;
     bool ask(const std::vector<core::Endpoint>& masters, bool same_peer, const Stop& stop, std::string& error);
-    bool take(const proto::EnrolReply& reply, std::string& error);
 
     Invitation invitation_;
     std::optional<std::time_t> clock_;

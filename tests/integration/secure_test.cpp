@@ -1,6 +1,5 @@
 // A secure run of real processes: its commands, foreign clients, and a master that is killed.
-#include "cluster.hpp"
-#include "state_directory.hpp"
+#include "secure_run.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -12,69 +11,6 @@
 using namespace integration;
 
 namespace {
-
-constexpr int type_f32 = 10;
-constexpr int op_sum = 0;
-
-struct Done {
-    int code = 0;
-    std::vector<std::string> lines;
-    std::string errors;
-    std::string line(std::size_t index = 0) const { return index < lines.size() ? lines[index] : ""; }
-};
-
-Done run(const std::vector<std::string>& command) {
-    Process process(command);
-    Done done;
-    while (const auto line = process.read_line()) done.lines.push_back(*line);
-    done.code = process.wait();
-    done.errors = process.log_text();
-    return done;
-}
-
-class SecureRun {
-public:
-    explicit SecureRun(std::size_t peers) : cluster(0, directory.environment(), {"--secure"}) {
-        for (std::size_t i = 0; i < peers; ++i) cluster.admit(0, with_invite({"--name", "peer" + std::to_string(i)}));
-    }
-    Done master_command(std::vector<std::string> words) {
-        words.insert(words.begin(), PCCL_TEST_MASTER);
-        words.insert(words.end(), {"--state-dir", directory.path()});
-        return run(words);
-    }
-    std::string invite(std::vector<std::string> words = {}) {
-        words.insert(words.begin(), "invite");
-        const Done done = master_command(words);
-        INFO(done.errors);
-        REQUIRE(done.code == 0);
-        return done.line();
-    }
-    Environment with_invite(const std::vector<std::string>& words = {}) { return {{"PCCL_INVITE", invite(words)}}; }
-    // What pcclConnect returns, and what the peer logs.
-    std::pair<int, std::string> connect(const Environment& environment) {
-        ScriptPeer peer(cluster.master().port(), 0, environment);
-        const int result = peer.ask("connect").result;
-        return {result, peer.log_text()};
-    }
-    // All members reduce; they must get the same bytes.
-    void reduce(std::uint64_t tag) {
-        std::vector<std::uint64_t> seeds;
-        for (std::size_t i = 0; i < cluster.size(); ++i) seeds.push_back(50 + i);
-        for (std::size_t i = 0; i < cluster.size(); ++i)
-            cluster[i].send("reduce " + reduce_arguments(type_f32, op_sum, 200'000, tag, "out", seeds, i));
-        std::string hash;
-        for (std::size_t i = 0; i < cluster.size(); ++i) {
-            const ReduceAnswer answer = as_reduce(cluster[i].answer("reduce"));
-            CHECK(answer.result == success);
-            CHECK(answer.matches);
-            CHECK((hash.empty() || hash == answer.hash));
-            hash = answer.hash;
-        }
-    }
-
-    StateDirectory directory;
-    Cluster cluster;
-};
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -174,4 +110,32 @@ TEST_CASE("what does not fit is refused with its remedy") {
     CHECK(other.code == 1);
     CHECK(contains(other.errors, "--data-plaintext"));
     CHECK(run({PCCL_TEST_MASTER, "invite", "--ttl", "soon", "--state-dir", directory.path()}).code == 2);
+}
+
+TEST_CASE("a peer whose clock is a day off gets an error that names it, and so does its operator; the run goes on") {
+    const char* const preload = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+    if (!std::filesystem::exists(preload)) {
+        WARN("skipped: libfaketime is missing");
+        return;
+    }
+    SecureRun run(2, {{"PCCL_LOG_LEVEL", "INFO"}});
+    for (const auto& [shift, text] : {std::pair("+1d", "expired"), std::pair("-1d", "not valid yet")}) {
+        const Environment shifted{{"LD_PRELOAD", preload},
+                                  {"FAKETIME", shift},
+                                  {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
+                                  {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                                  {"PCCL_INVITE", run.invite()}};
+        const auto [result, log] = run.connect(shifted);
+        CHECK(result == master_connection_failed);
+        CHECK(contains(log, "wrong clock"));
+        CHECK(contains(log, text));
+        CHECK(run.cluster.master().says("the other end has refused the certificate of this one"));
+        Process doctor({PCCL_TEST_MASTER, "doctor"}, shifted);
+        std::string report;
+        while (const auto line = doctor.read_line()) report += *line + "\n";
+        INFO(report);
+        CHECK(doctor.wait() == 1);
+        CHECK(contains(report, "BAD   clock"));
+    }
+    run.reduce(1);
 }

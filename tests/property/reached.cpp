@@ -105,6 +105,10 @@ const std::map<std::string, std::string> settings = {
     {"PCCL_LOG_LEVEL", "- reaches no machine"},
     {"PCCL_TCP_CONGESTION", "- the kernel's; the simulated network has windows and rates instead"},
     {"PCCL_INVITE", "- the driver's; net-real/tests/secure_run_test.cpp"},
+    {"PCCL_TLS_CA", "- the driver's; net-real/tests/operator_keys_test.cpp"},
+    {"PCCL_TLS_CERT", "- the driver's; net-real/tests/operator_keys_test.cpp"},
+    {"PCCL_TLS_KEY", "- the driver's; net-real/tests/operator_keys_test.cpp"},
+    {"PCCL_TLS_MASTER_NAME", "- the driver's; net-real/tests/operator_keys_test.cpp"},
     {"PCCL_SHARED_MEMORY", "- the driver's; tests/integration/one_host_test.cpp"},
     {"PCCL_MAX_STAGING_BYTES", "- the driver's; memory that comes late or never is drawn"},
 };

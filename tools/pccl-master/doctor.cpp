@@ -16,6 +16,7 @@
 #include "net-real/streams/tls_stream.hpp"
 #include "net-real/tls/enrolment.hpp"
 #include "net-real/tls/invitation.hpp"
+#include "net-real/tls/operator_keys.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -94,7 +95,7 @@ public:
                         "on networks that are not private, start the master with --secure (docs/security.md)");
         }
         if (report_.is_bad()) return finish();
-        if (secure_ && !options_.enrol) {
+        if (secure_ && !options_.enrol && keys_ == nullptr) {
             report_.add(Mark::note, "others", "not examined: a secure master answers such questions only to members",
                         "doctor --enrol asks, and uses the invitation once");
         } else {
@@ -120,6 +121,16 @@ private:
             }
             secure_ = true;
             if (options_.master.empty()) options_.master = identity_->master();
+        }
+        const real::tls::OperatorFiles files{settings_.tls_ca, settings_.tls_cert, settings_.tls_key};
+        if (files.any()) {
+            if (secure_) error = "give an invitation or PCCL_TLS_CA, not both";
+            if (!secure_) keys_ = real::tls::OperatorKeys::open(real::tls::Context::Side::peer, files, error);
+            if (keys_ == nullptr || keys_->begin_membership(error).is_nil()) {
+                std::fprintf(stderr, "doctor: %s\n", error.c_str());
+                return false;
+            }
+            secure_ = true;
         }
         if (!options_.master.empty()) return true;
         std::fprintf(stderr, "doctor: give --master HOST:PORT, or an invitation (PCCL_INVITE)\n");
@@ -204,18 +215,39 @@ private:
     // Without using the invitation.
     void check_authority() {
         std::string error;
-        const auto context = real::tls::Context::make_newcomer(invitation_.authority, std::nullopt, error);
+        const auto context = keys_ != nullptr
+                                 ? keys_->context()
+                                 : real::tls::Context::make_newcomer(invitation_.authority, std::nullopt, error);
         const int descriptor = context == nullptr ? -1 : real::dial(master_, settings_.bind_address, error);
         auto stream = descriptor < 0 ? nullptr
-                                     : real::TlsStream::dialled(descriptor, context, real::tls::Protocol::enrolment);
+                                     : dialled(descriptor, context,
+                                               keys_ != nullptr ? real::tls::Protocol::link
+                                                                : real::tls::Protocol::enrolment);
         const real::Exchange::Stop no_stop;
         if (stream == nullptr || !real::Exchange(std::move(stream), no_stop, exchange_time).open(error)) {
-            report_.add(Mark::bad, "encryption", error,
-                        "if the master is not secure, unset PCCL_INVITE; else ask its operator for a new invitation");
+            if (error.find("wrong clock") != std::string::npos)
+                report_.add(Mark::bad, "clock", error, "timedatectl tells whether the clock of a host is kept");
+            else
+                report_.add(Mark::bad, "encryption", error,
+                            keys_ != nullptr ? "docs/security.md says what the master's certificate must have"
+                                             : "if the master is not secure, unset PCCL_INVITE; else ask its operator "
+                                               "for a new invitation");
             return;
         }
-        report_.add(Mark::good, "encryption", "TLS 1.3; the master belongs to the run of the invitation");
+        report_.add(Mark::good, "encryption",
+                    keys_ != nullptr ? "TLS 1.3; the certificate of the master is for the host that is dialled"
+                                     : "TLS 1.3; the master belongs to the run of the invitation");
         report_.add(Mark::good, "clock", "the certificate of the master is valid by the clock of this host");
+    }
+
+    // A connection to the master. Null: memory is short.
+    std::unique_ptr<real::TlsStream> dialled(int descriptor, const std::shared_ptr<const real::tls::Context>& context,
+                                             real::tls::Protocol protocol) const {
+        auto stream = real::TlsStream::dialled(descriptor, context, protocol);
+        const std::string& given = settings_.tls_master_name;
+        const std::string host = given.empty() ? real::certificate_host(master_) : given;
+        if (stream != nullptr && keys_ != nullptr && !stream->expect_host(host)) stream.reset();
+        return stream;
     }
 
     // Asks the master from this local port (0: any). `listens`: it is to call back at the listener.
@@ -225,7 +257,8 @@ private:
         local = Endpoint{};
         std::unique_ptr<real::Stream> stream;
         if (secure_)
-            stream = real::TlsStream::dialled(descriptor, identity_->context(), real::tls::Protocol::link);
+            stream = dialled(descriptor, keys_ != nullptr ? keys_->context() : identity_->context(),
+                             real::tls::Protocol::link);
         else
             stream = std::make_unique<real::TcpStream>(descriptor);
         if (stream == nullptr) {
@@ -252,11 +285,12 @@ private:
 
     void look_from_outside() {
         std::string error;
-        if (secure_ && !identity_->join(masters_, nullptr, error)) {
+        const bool enrols = identity_ != nullptr;
+        if (enrols && !identity_->join(masters_, nullptr, error)) {
             report_.add(Mark::bad, "invitation", error);
             return;
         }
-        if (secure_) report_.add(Mark::good, "invitation", "the master has given a certificate for it");
+        if (enrols) report_.add(Mark::good, "invitation", "the master has given a certificate for it");
         const real::ListenRequest request{settings_.bind_address, settings_.port_first, settings_.port_last,
                                           "; widen PCCL_PORT_RANGE, or set it to 0 for any free port", true};
         listener_ = real::listen_on(request, port_, error);
@@ -329,7 +363,8 @@ private:
     const real::EnvironmentSettings settings_;
     Report report_;
     bool secure_ = false;
-    std::unique_ptr<real::tls::PeerIdentity> identity_;
+    std::unique_ptr<real::tls::PeerIdentity> identity_;  // of an invitation
+    std::unique_ptr<real::tls::OperatorKeys> keys_;      // of PCCL_TLS_CA
     real::tls::Invitation invitation_;
     std::vector<Endpoint> masters_;
     Endpoint master_, local_;

@@ -69,6 +69,7 @@ struct Options {
     bool secure = false;
     bool data_plaintext = false;
     bool insecure = false;
+    pccl::real::tls::OperatorFiles tls_files;
     bool end = false;     // the command: end a run instead of serving one
     std::string request;  // to the running master; empty: none
     std::optional<pccl_master::DoctorOptions> doctor;  // the command: examine the network of this host
@@ -215,6 +216,8 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     settings.secure = options.secure;
     settings.data_plaintext = options.data_plaintext;
     settings.refuse_public = !options.insecure;
+    if (options.tls_files.any()) settings.tls_files = options.tls_files;
+    const bool has_own_pki = settings.tls_files.any();
     const std::string state_directory = settings.state_directory;
     if (options.journal_timeout)
         settings.timeouts.journal = static_cast<pccl::core::Duration>(*options.journal_timeout) * pccl::core::second;
@@ -222,7 +225,8 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     std::string error;
     if (!bind_one_of(endpoints, [&](const Endpoint& endpoint) { return master.bind(endpoint, error); }))
         return cannot_serve(error);
-    const char* const security = !options.secure ? "none" : options.data_plaintext ? "tls-without-data" : "tls";
+    const bool is_secure = options.secure || has_own_pki;
+    const char* const security = !is_secure ? "none" : options.data_plaintext ? "tls-without-data" : "tls";
     StatusServer status(master.context(), pages_of(master, security),
                         {options.status.substr(0, options.status.rfind(':'))});
     const bool has_status = !status_endpoints.empty();
@@ -363,6 +367,14 @@ void describe(CLI::App& app, Options& options) {
         "encrypt connections, and admit only peers that were invited (`pccl-master invite`); needs --state-dir");
     app.add_flag("--data-plaintext", options.data_plaintext,
                  "with --secure: connections between peers are not encrypted. For networks that are trusted");
+    app.add_option("--tls-ca", options.tls_files.authorities,
+                   "in place of --secure: admit peers whose certificate one of these authorities has signed\n"
+                   "(same as PCCL_TLS_CA; --tls-cert and --tls-key go with it)")
+        ->type_name("FILE");
+    app.add_option("--tls-cert", options.tls_files.certificate,
+                   "the certificate of this master, for the host that peers dial (same as PCCL_TLS_CERT)")
+        ->type_name("FILE");
+    app.add_option("--tls-key", options.tls_files.key, "its private key (same as PCCL_TLS_KEY)")->type_name("FILE");
     app.add_flag("--insecure", options.insecure,
                  "without --secure, listen on a public address all the same: whoever reaches it can join");
     app.add_flag("--version", options.version, "Print the version and exit");
