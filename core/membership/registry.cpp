@@ -422,10 +422,11 @@ void Registry::tell(const Uuid& uuid, proto::Answer answer) {
     // No vote of its own can have had such a result, unless it took longer frames before.
     const ControlLinks::Link* link = links_.find(link_of(uuid));
     const proto::StartAnswer& start = answer.start();
-    const std::size_t grown =
-        start.result().size() + static_cast<std::size_t>(start.members_size()) * wire::start_member_bytes;
+    // The shape of a send names its two ends.
+    const auto named = static_cast<std::size_t>(start.has_shape() ? 2 : start.members_size());
+    const std::size_t grown = start.result().size() + named * wire::start_member_bytes;
     if (link != nullptr &&
-        grown > wire::input_limit(link->control_bytes) + (start.members_size() != 0 ? wire::spare_bytes : 0)) {
+        grown > wire::input_limit(link->control_bytes) + (named != 0 ? wire::spare_bytes : 0)) {
         links_.close(link_of(uuid), "takes shorter frames than the result that it voted for");
         return;
     }
