@@ -177,8 +177,10 @@ void Exchange::on_flow(const FlowArrived& event) {
     Flow& flow = flows_[link.remote];
     if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
         // Our start is still on its way. Keep the latest `ready` of each operation, because the neighbour may not
-        // repeat it. There are at most `tags_max`: an operation cannot start unless it was launched here.
-        if (flow.future_ready.size() >= turn_.limits.tags_max && !flow.future_ready.contains(word.op)) {
+        // repeat it. An operation cannot start unless it was launched here, or is a send of others: no more of those run at
+        // a time than the group may.
+        const std::size_t most = turn_.limits.tags_max + turn_.limits.concurrent_ops;
+        if (flow.future_ready.size() >= most && !flow.future_ready.contains(word.op)) {
             links_.refuse(event.link, "is ready for too many operations that are not known here");
             return;
         }

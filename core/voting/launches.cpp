@@ -58,6 +58,13 @@ void Launches::launch(const CommandLaunch& command) {
         PROBE(tag_twice);
         return refuse(Result::invalid_argument, make_cause<CauseKind::tag_launched_already>(command.tag));
     }
+    Launch taken;
+    take(taken, command);
+    if (sends && sends_.contains(send_name(taken.collective))) {
+        PROBE(send_twice);
+        return refuse(Result::invalid_argument,
+                      make_cause<CauseKind::tag_launched_already>(command.collective.pair_tag));
+    }
     if (launches_.size() >= turn_.limits.tags_max)
         return refuse(Result::invalid_usage, make_cause<CauseKind::too_many_tags>());
     if (master_.state() == State::lost || tickets_.attributes().group_world < 2) {
@@ -65,13 +72,7 @@ void Launches::launch(const CommandLaunch& command) {
         return refuse(Result::too_few_peers,
                       master_.state() == State::lost ? master_.lost_cause() : make_cause<CauseKind::alone_in_group>());
     }
-    Launch taken;
-    take(taken, command);
-    if (sends && !sends_.insert(send_name(taken.collective)).second) {
-        PROBE(send_twice);
-        return refuse(Result::invalid_argument,
-                      make_cause<CauseKind::tag_launched_already>(command.collective.pair_tag));
-    }
+    if (sends) sends_.insert(send_name(taken.collective));
     Launch& launch = launches_[command.tag] = std::move(taken);
     cast_start(command.tag, launch);
     tickets_.complete(command.ticket, Completion{});
