@@ -286,8 +286,10 @@ sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger) 
                                                   fact.end / millisecond, to_text(fact.completion.cause))};
     };
     for (const LaunchFact& fact : ledger.launches) {
-        // A newcomer is no fault, but a reduce-scatter was cut for the members before.
+        // A newcomer is no fault, but a reduce-scatter was cut for the members before. A send may be for a newcomer that
+        // is no member yet, or was never to become one.
         if (fact.completion.cause.has(CauseKind::group_changed)) continue;
+        if (fact.completion.cause.has(CauseKind::other_end_not_member)) continue;
         if (fact.end != open_end && failed(fact.completion) && !missed(fact.group, fact.begin, fact.end))
             return says(fact, formatted("operation {}", fact.tag));
     }

@@ -133,6 +133,8 @@ std::string text_of(const proto::MasterMessage& m) {
     }
     case proto::MasterMessage::kPageRequest:
         return formatted("page_request serial {} first {}", m.page_request().serial(), m.page_request().first());
+    case proto::MasterMessage::kRevoked: return "revoked " + peer_name(m.revoked());
+    case proto::MasterMessage::kUnfinished: return "unfinished op " + op_name(m.unfinished());
     default: return "unknown message";
     }
 }

@@ -115,7 +115,9 @@ void LinkTable::revoke(const Uuid& peer) {
     if (revoked_.size() < turn_.limits.peers_max) revoked_.insert(peer);
     std::vector<LinkId> ended;
     for (const auto& [id, link] : links_) {
-        if (link.purpose != Link::Purpose::master && link.remote == peer) ended.push_back(id);
+        // One that has said nothing yet is known by its identity.
+        const bool with_it = link.remote == peer || link.identity == peer;
+        if (link.purpose != Link::Purpose::master && with_it) ended.push_back(id);
     }
     for (const LinkId id : ended) drop(id, "the certificate of the other end was revoked");
 }

@@ -123,6 +123,7 @@ public:
     std::string why_not_the_caller(const Link& link, const Uuid& from) const;
     // Closes all links with this peer, and refuses its hellos from now on.
     void revoke(const Uuid& peer);
+    bool is_revoked(const Uuid& peer) const { return revoked_.contains(peer); }
     void forget_revoked() { revoked_.clear(); }
     // Closes the link, and reports the loss to the owner.
     void drop(LinkId id, const std::string& reason);

@@ -63,7 +63,7 @@ void Offers::maintain(const Uuid& caller, Offer& offer) {
         Attempt& attempt = offer.attempts[i];
         const auto stripe = static_cast<std::uint32_t>(i / 2);
         const bool to_listener = i % 2 == 0;
-        const bool wanted = stripe < stripes && !owner_.caller_has(caller, stripe) &&
+        const bool wanted = stripe < stripes && !links_.is_revoked(caller) && !owner_.caller_has(caller, stripe) &&
                             (stripe == 0 || owner_.caller_has(caller, 0)) && (to_listener || offer.source_port != 0);
         // The caller has taken it, so it is no offer any more.
         if (const auto link = links_.find(attempt.link);

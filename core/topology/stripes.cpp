@@ -34,7 +34,7 @@ bool Stripes::in_run() const {
 std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::DialTarget>& targets, bool all) {
     std::set<Uuid> named_before;
     for (auto& [target, edge] : edges_) {
-        if (edge.planned && !all) named_before.insert(target);
+        if (edge.planned) named_before.insert(target);
         edge.planned = false;
     }
     for (const auto& entry : targets) {
@@ -49,12 +49,14 @@ std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::
         const auto port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
         const std::uint16_t from = std::exchange(edge.source_port, port);
         edge.stripes.resize(stripe_count());
-        if (to != edge.target || from != edge.source_port) withdraw_dials(edge);
+        // A dial for a synchronization knows no port that an address translator lets through.
+        const bool for_sync = !named_before.contains(target);
+        if (for_sync && (to != edge.target || from != edge.source_port)) withdraw_dials(edge);
     }
-    return named_before;
+    return all ? std::set<Uuid>{} : named_before;
 }
 
-// The next dials begin at once. They go elsewhere, or come from the port that an address translator lets through.
+// The next ones begin at once.
 void Stripes::withdraw_dials(Edge& edge) {
     for (Stripe& stripe : edge.stripes) {
         const auto link = links_.find(stripe.link);
@@ -67,6 +69,7 @@ void Stripes::withdraw_dials(Edge& edge) {
 }
 
 bool Stripes::wanted(const Uuid& target, const Edge& edge) const {
+    if (links_.is_revoked(target)) return false;
     return edge.planned || edge.wanted_by_sync || owner_.edge_needed(target);
 }
 

@@ -178,15 +178,23 @@ private:
     }
 
     void operation_slices() {
-        std::map<std::pair<std::uint32_t, core::Tag>, std::uint32_t> tracks;
+        // Sends to different members, or in both directions, may have one tag at the same time.
+        struct Track {
+            std::uint32_t number = 0;
+            Instant free_at = 0;
+        };
+        std::map<std::pair<std::uint32_t, core::Tag>, std::vector<Track>> tracks;
         std::map<std::uint32_t, std::uint32_t> next;
         for (const Bar& bar : operations(subject_)) {
-            const auto [place, added] = tracks.try_emplace({bar.node, bar.tag}, 0);
-            if (added) {
-                place->second = first_tag_track + next[bar.node]++;
-                meta("thread_name", pid(bar.node), place->second, core::formatted("tag {}", bar.tag));
+            std::vector<Track>& of_tag = tracks[{bar.node, bar.tag}];
+            auto track = std::find_if(of_tag.begin(), of_tag.end(),
+                                      [&](const Track& one) { return one.free_at <= bar.begin; });
+            if (track == of_tag.end()) {
+                track = of_tag.insert(of_tag.end(), {first_tag_track + next[bar.node]++, 0});
+                meta("thread_name", pid(bar.node), track->number, core::formatted("tag {}", bar.tag));
             }
-            bar_slice(place->second, bar);
+            track->free_at = bar.end;
+            bar_slice(track->number, bar);
         }
     }
 

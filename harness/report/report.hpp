@@ -43,7 +43,7 @@ struct Focus {
     Instant begin = 0, end = 0;
 };
 
-// In the order of their begins. Operations of one node and tag do not overlap. Calls of one node overlap only if its
+// In the order of their begins. Operations of one node and tag overlap only if they are sends. Calls of one node overlap only if its
 // program has several threads.
 std::vector<Bar> calls(const Subject& subject);
 std::vector<Bar> operations(const Subject& subject);

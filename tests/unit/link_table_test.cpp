@@ -145,7 +145,9 @@ TEST_CASE("a caller whose certificate names another peer is not the one that its
     CHECK(why(2, 2).find("certificate names") != std::string::npos);
     CHECK(why(4, 2).empty());  // nobody has authenticated it; its pass is examined later
     table.links.revoke(one);
-    CHECK(why(2, 1).find("revoked") != std::string::npos);
+    CHECK_FALSE(table.links.contains(2));
+    table.links.accept(LinkAccepted{6, Endpoint{}, one}, false);
+    CHECK(why(6, 1).find("revoked") != std::string::npos);
     CHECK(why(4, 1).find("revoked") != std::string::npos);
     table.links.forget_revoked();
     CHECK(why(4, 1).empty());
@@ -161,9 +163,13 @@ TEST_CASE("links with a revoked peer are closed, whoever dialled; others stay") 
     table.links.at(to_two).remote = two;
     table.links.accept(LinkAccepted{2, Endpoint{}, one}, false);
     table.links.at(2).remote = one;
+    table.links.accept(LinkAccepted{4, Endpoint{}, one}, false);  // has said nothing yet
+    table.links.accept(LinkAccepted{6, Endpoint{}, two}, false);
     table.links.revoke(one);
-    CHECK(table.lost == std::vector<LinkId>{to_one, 2});
+    CHECK(table.lost == std::vector<LinkId>{to_one, 2, 4});
+    CHECK(table.links.is_revoked(one));
+    CHECK(table.links.contains(6));
     CHECK(table.links.contains(to_two));
     CHECK(table.links.contains(master));
-    CHECK(table.count<CloseLink>() == 2);
+    CHECK(table.count<CloseLink>() == 3);
 }
