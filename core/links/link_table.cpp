@@ -74,6 +74,12 @@ void LinkTable::lost(LinkId id, const std::string& reason, bool by_remote) {
 void LinkTable::accept(const LinkAccepted& event, bool known) {
     const LinkId id = event.link;
     const Endpoint& remote = event.remote;
+    if (revoked_.contains(event.identity)) {
+        PROBE(data_link_of_a_revoked_peer);
+        ++refused_;
+        turn_.add(CloseLink{id, false});
+        return;
+    }
     std::vector<WaitingLink> waiting;
     for (const auto& [other, link] : links_) {
         if (link.purpose == Link::Purpose::incoming && !link.is_open())

@@ -147,7 +147,7 @@ TEST_CASE("a caller whose certificate names another peer is not the one that its
     table.links.revoke(one);
     CHECK_FALSE(table.links.contains(2));
     table.links.accept(LinkAccepted{6, Endpoint{}, one}, false);
-    CHECK(why(6, 1).find("revoked") != std::string::npos);
+    CHECK_FALSE(table.links.contains(6));
     CHECK(why(4, 1).find("revoked") != std::string::npos);
     table.links.forget_revoked();
     CHECK(why(4, 1).empty());
