@@ -465,6 +465,14 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
                excuses.use(Excuse::unknown_voter);
     };
     if (some_explain()) return {};
+    // A liar votes for the content of whomever it likes.
+    const bool lied = std::any_of(unknown.begin(), unknown.end(), [&](const Submission& member) {
+        return ledger.lives[member.fact->life].liar;
+    });
+    const bool of_a_member = std::any_of(group.begin(), group.end(), [&](const Submission& member) {
+        return member.fact->before == own.after && member.fact->revision + 1 == own.completion.revision;
+    });
+    if (lied && of_a_member && excuses.use(Excuse::liar)) return {};
     // Or the journal lost one of two outcomes, and with it who took part in that one.
     bool any = false;
     std::erase_if(group, [&](const Submission& member) {
