@@ -203,7 +203,7 @@ Task<bool> Process::reduce_all() {
     std::vector<std::size_t> open(tensors_.size());
     for (std::size_t i = 0; i < open.size(); ++i) open[i] = i;
     for (const std::size_t i : open) refill(tensors_[i]);
-    bool all_good = true;
+    bool all_good = true, gives_up = false;
     for (int round = 0; !open.empty(); ++round) {
         begin_round();
         shuffle(open);
@@ -250,13 +250,15 @@ Task<bool> Process::reduce_all() {
         }
         if (last_lost && !co_await still_member(last)) co_return false;
         if (stopping() || attributes_.group_world < 2 || round > 20) {
-            if (!failed.empty()) all_good = false;
+            gives_up = !failed.empty();
+            if (gives_up) all_good = false;
             break;
         }
         std::sort(failed.begin(), failed.end());
         open = failed;
     }
-    if (!co_await exchange(begin)) co_return false;
+    // The others may try again, and send when they have succeeded.
+    if (!gives_up && !co_await exchange(begin)) co_return false;
     if (!all_good && attributes_.global_world <= 1) {
         Completion alone;
         if (!co_await still_member(alone)) co_return false;

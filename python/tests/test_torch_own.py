@@ -61,7 +61,6 @@ def test_some_of_torchs_own_tests(master: str) -> None:
     names = ("test_all_reduce_sum", "test_send_recv", "test_batch_isend_irecv_gloo", "test_send_recv_any_source")
     found = outcomes(master, *names)
     assert [found[name][0] for name in names] == ["ok", "ok", "ok", "failed"]
-    assert "has no recv from any rank" in found["test_send_recv_any_source"][1]
 
 
 def test_one_of_torchs_own_tests_of_groups(master: str) -> None:

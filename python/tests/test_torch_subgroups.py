@@ -209,6 +209,7 @@ def refuse(rank: int, name: str) -> None:
                 dist.new_group([0, 1])
         else:
             dist.new_group([0, 1])
+        dist.barrier()  # the first rank serves the store until all have read it
     finally:
         del os.environ[name]
 
