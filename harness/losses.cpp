@@ -137,14 +137,15 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                    });
         });
         if (beside_liar && excuses.use(Excuse::liar)) continue;
-        // What most members submit to a synchronization is right.
+        // What most members submit to a synchronization is right. One that enforces a content has to be followed by all.
         std::ptrdiff_t honest = 0, liars = 0;
         for (const Life& other : ledger.lives) {
             if (other.group == l.group && other.asked_at <= l.lost_at && other.gone_at >= l.member_until)
                 ++(other.liar ? liars : honest);
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
-        if (outvoted && excuses.use(Excuse::liar)) continue;
+        const bool overruled = liars > 0 && says(CauseKind::strategies_mixed);
+        if ((outvoted || overruled) && excuses.use(Excuse::liar)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };

@@ -58,6 +58,12 @@ void LinkTable::drop(LinkId id, const std::string& reason) {
     lost(id, reason, false);
 }
 
+void LinkTable::withdraw(LinkId id) {
+    const std::size_t erased = links_.erase(id);
+    ASSERT(erased == 1);
+    turn_.add(CloseLink{id, false});
+}
+
 void LinkTable::refuse(LinkId id, const std::string& reason) {
     ++refused_;
     drop(id, reason);

@@ -127,6 +127,8 @@ public:
     void forget_revoked() { revoked_.clear(); }
     // Closes the link, and reports the loss to the owner.
     void drop(LinkId id, const std::string& reason);
+    // Closes a link that its owner does not want any more, and does not tell the owner.
+    void withdraw(LinkId id);
     // The same, if the other end breaks the protocol or cannot be understood. Counts it as refused.
     void refuse(LinkId id, const std::string& reason);
     // The link is closed, or could not be opened: removes it, and reports the loss to the owner.

@@ -42,10 +42,7 @@ void Offers::told(const Uuid& caller, std::uint32_t stripes) {
 // A connection that the caller uses already is not an offer any more, and stays.
 void Offers::give_up(Attempt& attempt) {
     const auto link = links_.find(attempt.link);
-    if (link != links_.end() && link->second.purpose == Link::Purpose::offer) {
-        turn_.add(CloseLink{attempt.link, false});
-        links_.erase(link);
-    }
+    if (link != links_.end() && link->second.purpose == Link::Purpose::offer) links_.withdraw(attempt.link);
     attempt.link = 0;
 }
 

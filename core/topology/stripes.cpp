@@ -62,9 +62,7 @@ void Stripes::withdraw_dials(Edge& edge) {
         const auto link = links_.find(stripe.link);
         if (link == links_.end() || link->second.stage != Link::Stage::dialing) continue;
         PROBE(plan_overtakes_a_dial);
-        turn_.add(CloseLink{stripe.link, false});
-        links_.erase(link);
-        stripe.link = 0;
+        links_.withdraw(std::exchange(stripe.link, 0));
     }
 }
 
@@ -128,8 +126,7 @@ bool Stripes::offered(LinkId id, const Uuid& target, std::uint32_t stripe) {
     if (const auto own = links_.find(place); own != links_.end()) {
         if (own->second.stage != Link::Stage::dialing) return false;
         PROBE(offer_overtakes_a_dial);
-        turn_.add(CloseLink{place, false});
-        links_.erase(own);
+        links_.withdraw(place);
     }
     PROBE(offer_taken);
     place = id;

@@ -1,12 +1,11 @@
 // An operator's own PKI in a folder: an authority, and certificates with any names and lifetimes.
 #pragma once
 
+#include "net-real/tests/temporary_folder.hpp"
 #include "net-real/tls/certificates.hpp"
 #include "net-real/tls/operator_files.hpp"
 
-#include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -20,24 +19,15 @@ namespace pccl::real {
 class OwnPki {
 public:
     OwnPki() {
-        const std::string path = (std::filesystem::temp_directory_path() / "pccl-own-pki-XXXXXX").string();
-        std::vector<char> name(path.begin(), path.end());
-        name.push_back('\0');
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-        folder_ = name.data();
         std::string error;
         key_ = tls::make_key(error);
         require(key_ != nullptr, error);
-        authority_ = begin("authority of " + folder_, *key_, -60, 86'400);
+        authority_ = begin("authority of " + folder_.path(), *key_, -60, 86'400);
         X509_set_issuer_name(authority_.get(), X509_get_subject_name(authority_.get()));
         extend(*authority_, NID_basic_constraints, "critical,CA:TRUE");
         extend(*authority_, NID_key_usage, "critical,keyCertSign,cRLSign");
         require(X509_sign(authority_.get(), key_.get(), EVP_sha256()) != 0, "no signature");
         write("ca.pem", tls::to_pem(*authority_));
-    }
-    ~OwnPki() {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
     }
     OwnPki(const OwnPki&) = delete;
 
@@ -51,7 +41,7 @@ public:
     tls::OperatorFiles make(const std::string& name) { return make(name, Wish{}); }
     tls::OperatorFiles make(const std::string& name, const Wish& wish) {
         std::string error;
-        const std::string key_file = folder_ + "/" + (wish.key_of.empty() ? name : wish.key_of) + ".key";
+        const std::string key_file = folder_.path() + "/" + (wish.key_of.empty() ? name : wish.key_of) + ".key";
         if (wish.key_of.empty()) write(name + ".key", tls::to_pem(*tls::make_key(error)));
         std::ifstream in(key_file);
         const tls::KeyPtr key =
@@ -62,11 +52,11 @@ public:
         if (!wish.hosts.empty()) extend(*certificate, NID_subject_alt_name, wish.hosts);
         require(X509_sign(certificate.get(), key_.get(), EVP_sha256()) != 0, "no signature");
         write(name + ".pem", tls::to_pem(*certificate));
-        return {folder_ + "/ca.pem", folder_ + "/" + name + ".pem", key_file};
+        return {folder_.path() + "/ca.pem", folder_.path() + "/" + name + ".pem", key_file};
     }
     // From now on the file of authorities has a list with this certificate in it.
     void revoke(const std::string& name) {
-        std::ifstream in(folder_ + "/" + name + ".pem");
+        std::ifstream in(folder_.path() + "/" + name + ".pem");
         std::string error;
         const tls::CertificatePtr bad =
             tls::certificate_from_pem(std::string(std::istreambuf_iterator<char>(in), {}), error);
@@ -116,9 +106,9 @@ private:
         X509_EXTENSION_free(extension);
     }
     void write(const std::string& name, const std::string& text) {
-        std::ofstream(folder_ + "/" + name, std::ios::trunc) << text;
+        std::ofstream(folder_.path() + "/" + name, std::ios::trunc) << text;
     }
-    std::string folder_;
+    TemporaryFolder folder_;
     tls::KeyPtr key_;
     tls::CertificatePtr authority_;
     long serial_ = 0;

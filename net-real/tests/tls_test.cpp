@@ -1,6 +1,7 @@
 // Certificates, invitations, the authority on its disk, and handshakes that must fail.
 #include "core/base/random.hpp"
 #include "net-real/tests/stream_pairs.hpp"
+#include "net-real/tests/temporary_folder.hpp"
 #include "net-real/tls/authority.hpp"
 #include "net-real/tls/invitation.hpp"
 
@@ -16,23 +17,7 @@ using tls::Authority;
 
 namespace {
 
-class Folder {
-public:
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "pccl-tls-XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~Folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    Folder(const Folder&) = delete;
-    const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
+using Folder = TemporaryFolder;
 
 // An authority whose clock the test moves.
 struct Office {

@@ -13,6 +13,7 @@
 #include "net-real/enrolment_request.hpp"
 #include "net-real/link.hpp"
 #include "net-real/streams/tls_stream.hpp"
+#include "net-real/tests/temporary_folder.hpp"
 #include "net-real/tests/tls_fixtures.hpp"
 #include "net-real/tls/authority.hpp"
 #include "net-real/tls/enrolment.hpp"
@@ -22,7 +23,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -48,13 +48,8 @@ inline void require(bool holds, const char* what) {
 class World {
 public:
     World() {
-        const std::string path = (std::filesystem::temp_directory_path() / "pccl-tls-play-XXXXXX").string();
-        std::vector<char> name(path.begin(), path.end());
-        name.push_back('\0');
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-        folder_ = name.data();
         std::string error, text;
-        authority = tls::Authority::open(folder_, {}, error);
+        authority = tls::Authority::open(folder_.path(), {}, error);
         tls::Authority::Wish wish;
         wish.address = "127.0.0.1:1";
         if (authority == nullptr || !authority->invite(wish, text, error)) throw std::runtime_error(error);
@@ -65,10 +60,6 @@ public:
         request.set_request(newcomer->request(error));
         reply = authority->enrol(request, std::nullopt);
         if (reply.error() != proto::ENROL_OK) throw std::runtime_error(reply.text());
-    }
-    ~World() {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
     }
     World(const World&) = delete;
 
@@ -91,7 +82,7 @@ public:
     std::array<std::string, 2> recorded;  // both directions of an honest handshake with the master
 
 private:
-    std::string folder_;
+    TemporaryFolder folder_;
 };
 
 struct Played {

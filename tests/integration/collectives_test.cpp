@@ -1,5 +1,6 @@
 // The collectives of pccl/ext.h over loopback: every kind with 2 to 4 members, from empty arrays to some MiB, uneven
 // pieces, several kinds in flight, and calls that must fail.
+#include "arrays.hpp"
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -14,15 +15,6 @@ using namespace integration;
 
 namespace {
 
-using Values = std::vector<std::uint32_t>;
-constexpr pcclDataType_t type = pcclUint32;
-
-Values drawn(std::size_t count, std::size_t salt) {
-    Values values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::uint32_t>(salt * 1'000'003 + i * 7 + 1);
-    return values;
-}
-
 struct Info {
     std::vector<pcclMemberInfo_t> members = std::vector<pcclMemberInfo_t>(8);
     pcclCollectiveInfo_t info{};
@@ -35,16 +27,6 @@ struct Info {
 };
 
 pcclCopyDescriptor_t copy_of(std::size_t count, std::uint64_t tag) { return {count, type, tag}; }
-
-pcclPeerId_t id_of(const pcclComm_t* comm) {
-    pcclPeerId_t id{};
-    REQUIRE(pcclGetPeerId(comm, &id) == pcclSuccess);
-    return id;
-}
-
-bool same(const pcclPeerId_t& one, const pcclPeerId_t& other) {
-    return std::memcmp(one.bytes, other.bytes, sizeof one.bytes) == 0;
-}
 
 // Calls `call` for each member in a thread of its own, and returns the results.
 std::vector<pcclResult_t> on_all(const LocalRun& run, std::size_t count,

@@ -1,5 +1,6 @@
 // pcclSend and pcclRecv over loopback: every pair of three members, small and large arrays, both directions with one
 // tag, calls that must fail, and ends that are lost before and after they have called.
+#include "arrays.hpp"
 #include "local_members.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,25 +13,6 @@
 using namespace integration;
 
 namespace {
-
-using Values = std::vector<std::uint32_t>;
-constexpr pcclDataType_t type = pcclUint32;
-
-Values drawn(std::size_t count, std::size_t salt) {
-    Values values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::uint32_t>(salt * 1'000'003 + i * 7 + 1);
-    return values;
-}
-
-pcclPeerId_t id_of(const pcclComm_t* comm) {
-    pcclPeerId_t id{};
-    REQUIRE(pcclGetPeerId(comm, &id) == pcclSuccess);
-    return id;
-}
-
-bool same(const pcclPeerId_t& one, const pcclPeerId_t& other) {
-    return std::memcmp(one.bytes, other.bytes, sizeof one.bytes) == 0;
-}
 
 pcclResult_t in_thread(const std::function<pcclResult_t()>& other, const std::function<pcclResult_t()>& own,
                        pcclResult_t& others) {
