@@ -18,8 +18,8 @@ namespace pccl::core {
 MasterCore::MasterCore(const MasterConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
       decisions_(turn_, *this), state_(decisions_.state()), tallies_(turn_, state_), links_(turn_, decisions_, *this),
-      rings_(turn_, decisions_, registry_, agenda_, *this), joiners_(turn_, state_, rings_, registry_),
-      plans_(state_, rings_, joiners_, registry_),
+      rings_(turn_, decisions_, registry_, agenda_, *this), holder_edges_(state_, rings_),
+      joiners_(turn_, state_, rings_, registry_), plans_(state_, rings_, joiners_, registry_),
       registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
       reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_), examinations_(turn_, links_),
       check_(turn_, state_, ballots_, registry_, rings_, agenda_),
@@ -188,6 +188,10 @@ void MasterCore::from_peer(LinkId id, const proto::PeerMessage& message) {
     }
 }
 
+void MasterCore::asked_for_holders(const Uuid& member, OpId sync) {
+    if (holder_edges_.told(member, sync, rounds_.asked_for_holders(member, sync))) agenda_.topology = true;
+}
+
 void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMessage& message) {
     registry_.confirm_token(member);
     switch (message.kind_case()) {
@@ -204,7 +208,7 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
         if (message.works()) patience_.works(member);
         if (message.works()) unfinished_.works(member);
         break;
-    case proto::PeerMessage::kHoldersRequest: rounds_.asked_for_holders(member, message.holders_request()); break;
+    case proto::PeerMessage::kHoldersRequest: asked_for_holders(member, message.holders_request()); break;
     case proto::PeerMessage::kLeave:
         PROBE(member_left);
         registry_.leave(member);
@@ -319,6 +323,11 @@ void MasterCore::missed_a_moment(Duration time) {
 
 // ---- what parts say ------------------------------------------------------------------------------------------------
 
+void MasterCore::decided(const proto::Decision& decision) {
+    registry_.tell(decision);
+    if (decision.has_sync() && !holder_edges_.empty()) agenda_.topology = true;
+}
+
 void MasterCore::held_welcome_leaves(const Uuid& peer, Duration waited) {
     registry_.welcome_waited(peer, waited);
     patience_.welcome_waited(peer, waited);
@@ -348,6 +357,7 @@ void MasterCore::run_over() {
     rounds_.keys().clear();
     operations_.forget_run();
     unfinished_.forget_run();
+    holder_edges_.forget_run();
     optimizer_.forget_run();
 }
 
@@ -400,6 +410,7 @@ void MasterCore::abort_refused() {
 void MasterCore::look_at_topology() {
     rings_.maintain();
     joiners_.plan();
+    holder_edges_.maintain();
     rings_.maintain_edges_of_operations();
     rings_.release_unwanted();
     plans_.send();

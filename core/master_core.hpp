@@ -26,6 +26,7 @@
 #include "core/membership/vote_patience.hpp"
 #include "core/state_sync/sync_rounds.hpp"
 #include "core/topology/dial_plans.hpp"
+#include "core/topology/holder_edges.hpp"
 #include "core/topology/joiners.hpp"
 #include "core/topology/ring_optimizer.hpp"
 #include "core/topology/rings.hpp"
@@ -69,6 +70,7 @@ private:
     void control_arrived(const ControlArrived& event);
     void frame_refused(const FrameRefused& event);
     void from_peer(LinkId id, const proto::PeerMessage& message);
+    void asked_for_holders(const Uuid& member, OpId sync);
     void from_member(LinkId id, const Uuid& member, const proto::PeerMessage& message);
     void written(std::uint64_t sequence);
     void stop(const Cause& cause);
@@ -88,7 +90,7 @@ private:
 
     // reports of the parts
     void recording(const proto::Record& record) override { tallies_.recording(record); }
-    void decided(const proto::Decision& decision) override { registry_.tell(decision); }
+    void decided(const proto::Decision& decision) override;
     void link_lost(LinkId id, const Link& link) override { registry_.link_lost(id, link); }
     void answer_leaves(const Uuid& peer, std::uint64_t message) override { patience_.answer_leaves(peer, message); }
     void acknowledged(const Uuid& peer, std::uint64_t messages) override { patience_.acknowledged(peer, messages); }
@@ -121,6 +123,7 @@ private:
     Tallies tallies_;
     ControlLinks links_;
     Rings rings_;
+    HolderEdges holder_edges_;
     Joiners joiners_;
     DialPlans plans_;
     Registry registry_;

@@ -279,6 +279,7 @@ std::string MasterCore::leftovers() const {
                            {"votes of nobody", votes},
                            {"ballots of nobody", without_electors},
                            {"wanted edges of nobody", static_cast<std::size_t>(strange_wanted)},
+                           {"edges to holders of no synchronization", holder_edges_.over()},
                            {"key lists of no group", without_group(rounds_.keys().all())},
                            {"starts of no group", operations_.starts_of_no_group()},
                            {"searches of no group", optimizer_.searches_of_no_group()},
@@ -322,6 +323,7 @@ void MasterCore::check() const {
     decisions_.check();
     links_.check();
     rings_.edges().check();
+    holder_edges_.check();
     registry_.check();
     joiners_.check();
     tallies_.check();

@@ -293,6 +293,7 @@
     X(offer_opened, "topology", "peer dialled another one, for the use of that one")                                   \
     X(offer_opens_the_way, "topology", "dial to a port that another peer dials from, so that a translator lets it in") \
     X(offer_taken, "topology", "connection that the target of an edge opened is used")                                 \
+    X(holder_offered, "topology", "edge to a holder behind a translator, for a synchronization")                       \
     X(offer_overtakes_a_dial, "topology", "connection that the target opened came before that of the source")          \
     X(plan_overtakes_a_dial, "topology", "dial ended: a plan named another address, or another port to dial from")     \
     X(offer_not_needed, "topology", "dial for another peer ended: that one has a connection")                          \

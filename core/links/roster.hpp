@@ -27,6 +27,8 @@ public:
     virtual bool is_translated_for(const Uuid& source, const Uuid& target) const = 0;
     // The port from which `source` dials a target that has to know it; see DialTarget. 0: any.
     virtual std::uint16_t dial_port_of(const Uuid& source) const = 0;
+    // The same port, as its target sees it.
+    virtual std::uint16_t outer_dial_port_of(const Uuid& source) const = 0;
     // Adds the pass by which `from` proves its name to the target.
     virtual void add_pass(const Uuid& from, proto::DialTarget& target) const = 0;
     virtual void add_pass(const Uuid& from, proto::SyncHolder& target) const = 0;

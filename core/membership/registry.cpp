@@ -533,6 +533,14 @@ std::uint16_t Registry::dial_port_of(const Uuid& source) const {
     return !at->translated || at->keeps_ports ? dial_port(at->local.port) : at->local.port;
 }
 
+std::uint16_t Registry::outer_dial_port_of(const Uuid& source) const {
+    const std::uint16_t port = dial_port_of(source);
+    const Location* const at = location_of(source);
+    // It dials from the port of its listener, as it has dialled the master.
+    const bool as_seen = port != 0 && at->translated && !at->keeps_ports;
+    return as_seen ? endpoint_of(source).value_or(Endpoint{}).port : port;
+}
+
 const Secret* Registry::link_key_of(const Uuid& uuid) const {
     if (const auto session = sessions_.find(uuid); session != sessions_.end()) return &session->second.link_key;
     const Joiners::Joiner* joiner = joiners_.find(uuid);

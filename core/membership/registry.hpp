@@ -92,6 +92,7 @@ public:
     std::optional<Endpoint> endpoint_for(const Uuid& dialler, const Uuid& peer) const override;
     bool is_translated_for(const Uuid& source, const Uuid& target) const override;
     std::uint16_t dial_port_of(const Uuid& source) const override;
+    std::uint16_t outer_dial_port_of(const Uuid& source) const override;
     void add_pass(const Uuid& from, proto::DialTarget& target) const override;
     void add_pass(const Uuid& from, proto::SyncHolder& target) const override;
     Duration silence_of(const Uuid& peer) const override;

@@ -154,13 +154,14 @@ std::vector<RunningSync::Holder> SyncRounds::living_holders(GroupId id) const {
     return living;
 }
 
-void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
+std::vector<Uuid> SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     const GroupId id = state_.members.at(uuid).group;
     const auto group = state_.groups.find(id);
-    if (group == state_.groups.end() || !group->second.sync || group->second.sync->id != sync) return;
+    if (group == state_.groups.end() || !group->second.sync || group->second.sync->id != sync) return {};
     std::vector<RunningSync::Holder> holders = living_holders(id);
     std::erase_if(holders, [&](const auto& holder) { return holder.uuid == uuid; });
     proto::MasterMessage message;
+    std::vector<Uuid> named;
     auto* told = message.mutable_sync_holders();
     told->set_sync(sync);
     // If there are too many holders for one answer, each answer starts at a random one.
@@ -170,6 +171,7 @@ void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     const std::size_t first = holders.size() > told_max ? turn_.random.below(holders.size()) : 0;
     for (std::size_t i = 0; i < std::min(holders.size(), told_max); ++i) {
         const RunningSync::Holder& holder = holders[(first + i) % holders.size()];
+        named.push_back(holder.uuid);
         auto* entry = told->add_holders();
         entry->set_peer(to_bytes(holder.uuid));
         write(state_.members.at(holder.uuid).endpoint, *entry->mutable_address());
@@ -177,6 +179,7 @@ void SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
         roster_.add_pass(uuid, *entry);
     }
     roster_.say(uuid, std::move(message));
+    return named;
 }
 
 // The living members hold no full copy of the elected state. They vote again, and the next election is among them.

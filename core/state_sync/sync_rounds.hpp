@@ -31,7 +31,8 @@ public:
     // ballot may be missing.
     void examine(const BallotKey& key);
     void examine_end(GroupId group);
-    void asked_for_holders(const Uuid& member, OpId sync);
+    // Returns the holders that the member was told.
+    std::vector<Uuid> asked_for_holders(const Uuid& member, OpId sync);
     // The calls of the members cross. The synchronization fails, and no member's state changes.
     void give_up(const BallotKey& key, const Cause& cause);
 

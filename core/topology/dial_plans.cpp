@@ -95,7 +95,7 @@ proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, con
         if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
         auto* offer = plan.add_offers();
         write_target(caller, *endpoint, *offer);
-        if (rings_.meets(caller, uuid)) offer->set_source_port(roster_.dial_port_of(caller));
+        if (rings_.meets(caller, uuid)) offer->set_source_port(roster_.outer_dial_port_of(caller));
     }
     return plan;
 }

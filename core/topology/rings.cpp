@@ -47,6 +47,11 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
     return true;
 }
 
+void Rings::want(const Uuid& from, const Uuid& to) {
+    wanted_[from].insert(to);
+    edges_.want(from, to, turn_.now);
+}
+
 bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);

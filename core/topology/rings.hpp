@@ -51,6 +51,8 @@ public:
     // or for longer if it is still being dialled or has failed before. Marks the edge each time its quarantine has
     // ended.
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
+    // Wants the edge without judging its ends.
+    void want(const Uuid& from, const Uuid& to);
     void maintain_edges_of_operations();
     void release_unwanted();
     // True if many peers exist and the last look is so recent that the next report must wait. A look costs O(peers),
