@@ -83,7 +83,10 @@ bool Liars::false_vote(Liar& liar, std::uint32_t node, proto::Vote& vote) {
     case 0: vote.set_revision(other_number(draw_, vote.revision())); break;
     case 1: vote.set_strategy(other_number32(draw_, vote.strategy())); break;
     case 2: other_hash(draw_, *vote.mutable_schema()); break;
-    case 3: vote.set_serial(other_number(draw_, vote.serial())); break;
+    case 3:
+        vote.set_serial(other_number(draw_, vote.serial()));
+        false_bytes_.push_back({node, world_.now()});  // its peer may take the start for one of another call
+        break;
     case 4: other_hash(draw_, *vote.mutable_content()); break;
     case 5: vote.set_entries(other_number32(draw_, vote.entries())); break;
     case 6: shape.set_count(other_number(draw_, shape.count())); break;
@@ -92,7 +95,10 @@ bool Liars::false_vote(Liar& liar, std::uint32_t node, proto::Vote& vote) {
     case 9: vote.set_window(other_number32(draw_, vote.window())); break;
     case 10: vote.set_batch(other_number(draw_, vote.batch())); break;
     case 11: shape.set_collective(other_number32(draw_, shape.collective())); break;
-    case 12: vote.set_id(other_number(draw_, vote.id())); break;
+    case 12:
+        vote.set_id(other_number(draw_, vote.id()));
+        false_bytes_.push_back({node, world_.now()});  // the input of a call with another tag
+        break;
     default:
         if (vote.input().empty() || draw_.chance(300'000))
             vote.set_input(noise(draw_, draw_.below(64)));
