@@ -26,6 +26,7 @@
 #include "core/membership/vote_patience.hpp"
 #include "core/state_sync/sync_rounds.hpp"
 #include "core/topology/dial_plans.hpp"
+#include "core/topology/direct_edges.hpp"
 #include "core/topology/joiners.hpp"
 #include "core/topology/ring_optimizer.hpp"
 #include "core/topology/rings.hpp"
@@ -122,6 +123,7 @@ private:
     ControlLinks links_;
     Rings rings_;
     Joiners joiners_;
+    DirectEdges direct_;
     DialPlans plans_;
     Registry registry_;
     Reception reception_;
