@@ -19,7 +19,8 @@ MasterCore::MasterCore(const MasterConfig& config)
     : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
       decisions_(turn_, *this), state_(decisions_.state()), tallies_(turn_, state_), links_(turn_, decisions_, *this),
       rings_(turn_, decisions_, registry_, agenda_, *this), holder_edges_(state_, rings_),
-      joiners_(turn_, state_, rings_, registry_), plans_(state_, rings_, joiners_, registry_),
+      joiners_(turn_, state_, rings_, registry_), direct_(turn_, state_, rings_, agenda_),
+      plans_(state_, rings_, joiners_, registry_),
       registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
       reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_), examinations_(turn_, links_),
       check_(turn_, state_, ballots_, registry_, rings_, agenda_),
@@ -27,7 +28,7 @@ MasterCore::MasterCore(const MasterConfig& config)
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
       optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
       rounds_(turn_, decisions_, ballots_, registry_, agenda_),
-      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, tallies_),
+      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, direct_, tallies_),
       unfinished_(turn_, state_, ballots_, registry_) {
     ASSERT(impossible(turn_.limits) == nullptr);
     ASSERT(turn_.limits.control_bytes_max >= control_bytes_least);
@@ -276,6 +277,8 @@ void MasterCore::tick() {
     if (!registry_.in_grace()) patience_.expire();
     if (!registry_.in_grace()) {
         unfinished_.tick();
+        for (const auto& [op, member] : unfinished_.operations_given_up())
+            operations_.decide(op, Result::rank_connection_lost, make_cause<CauseKind::does_not_finish>(member));
         for (const auto& [group, member] : unfinished_.syncs_given_up()) rounds_.give_up_waiting(group, member);
     }
     rounds_.keys().end_late();
@@ -359,6 +362,7 @@ void MasterCore::run_over() {
     unfinished_.forget_run();
     holder_edges_.forget_run();
     optimizer_.forget_run();
+    direct_.forget_run();
 }
 
 void MasterCore::edge_of_operation_failed(OpId id, const Cause& cause) {
@@ -412,6 +416,7 @@ void MasterCore::look_at_topology() {
     joiners_.plan();
     holder_edges_.maintain();
     rings_.maintain_edges_of_operations();
+    direct_.maintain();
     rings_.release_unwanted();
     plans_.send();
 }

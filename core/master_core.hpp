@@ -26,6 +26,7 @@
 #include "core/membership/vote_patience.hpp"
 #include "core/state_sync/sync_rounds.hpp"
 #include "core/topology/dial_plans.hpp"
+#include "core/topology/direct_edges.hpp"
 #include "core/topology/holder_edges.hpp"
 #include "core/topology/joiners.hpp"
 #include "core/topology/ring_optimizer.hpp"
@@ -125,6 +126,7 @@ private:
     Rings rings_;
     HolderEdges holder_edges_;
     Joiners joiners_;
+    DirectEdges direct_;
     DialPlans plans_;
     Registry registry_;
     Reception reception_;

@@ -275,6 +275,7 @@ std::string MasterCore::leftovers() const {
                                                       registry_.sessions().begin(), registry_.sessions().end(), gone))},
                            {"clocks of nobody", patience_.strange(known) + unfinished_.strange(known)},
                            {"edges of nobody", rings_.edges().strange(known)},
+                           {"direct edges of nobody", direct_.strange(known)},
                            {"bandwidths of nobody", optimizer_.bandwidths().strange(known)},
                            {"votes of nobody", votes},
                            {"ballots of nobody", without_electors},

@@ -42,7 +42,7 @@ PeerStatistics PeerCore::statistics() const {
     now.attributes = tickets_.attributes();
     now.epoch = tickets_.epoch();
     now.tags_open = static_cast<std::uint32_t>(launches_.size());
-    now.operations_running = static_cast<std::uint32_t>(exchange_.reductions().size());
+    now.operations_running = static_cast<std::uint32_t>(exchange_.reductions().running());
     now.votes_open = static_cast<std::uint32_t>(session_.votes().size());
     exchange_.stripes().count(now);
     return now;

@@ -16,18 +16,18 @@ namespace pccl::core {
 
 struct SliceReduction {
     static constexpr std::uint32_t no_cell = ~0u;
-    OpId op = 0;
+    LaneId op;
     std::uint32_t slice = 0;
     std::uint32_t cell = no_cell;  // cell in the reserve of `remote`, to be freed afterwards
     Uuid remote;
 };
 // Own input is quantized, or is brought to the place of final bytes.
 struct InputPreparation {
-    OpId op = 0;
+    LaneId op;
     std::uint32_t slice = 0;
 };
 struct CommitCopy {
-    OpId op = 0;
+    LaneId op;
 };
 struct EntryHash {
     std::uint32_t entry = 0;
@@ -67,7 +67,7 @@ private:
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 struct OperationMemory {
-    OpId op = 0;
+    LaneId op;
 };
 struct ReserveMemory {
     Uuid remote;

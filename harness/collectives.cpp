@@ -25,7 +25,11 @@ sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreement
     return sim::Draw(mix(mix(scenario.seed, what), mix(key.group, mix(key.tag, key.round))));
 }
 
-CollectiveKind draw_kind(sim::Draw& draw) {
+CollectiveKind draw_kind(sim::Draw& draw, std::uint32_t pieces_per_mille = 0) {
+    if (pieces_per_mille != 0 && draw.chance(pieces_per_mille * 1000)) {
+        constexpr CollectiveKind kinds[] = {CollectiveKind::gather, CollectiveKind::scatter, CollectiveKind::all_to_all};
+        return kinds[draw.below(std::size(kinds))];
+    }
     // Sends have programs of their own (sends.cpp).
     return static_cast<CollectiveKind>(1 + draw.below(static_cast<std::uint64_t>(CollectiveKind::send) - 1));
 }
@@ -37,7 +41,7 @@ CollectiveKind draw_kind(sim::Draw& draw) {
 CollectiveKind Agreements::kind(const Scenario& scenario, const Key& key) const {
     sim::Draw draw = draw_for(scenario, 602, key);
     if (!draw.chance(scenario.workload.collectives_per_mille * 1000)) return CollectiveKind::all_reduce;
-    return draw_kind(draw);
+    return draw_kind(draw, scenario.workload.pieces_per_mille);
 }
 
 Uuid Agreements::root(const Scenario& scenario, const Ledger& ledger, const Key& key) {

@@ -271,7 +271,7 @@ private:
 
     bool change_workload() {
         Workload& w = s_.workload;
-        switch (draw_.below(24)) {
+        switch (draw_.below(25)) {
         case 0: w.pump = !w.pump; break;
         case 1: w.tags = draw_.number(w.tags == 0 ? 0 : 1, 9); break;
         case 2: w.elements_max = static_cast<std::uint32_t>(draw_.log_uniform(1, 1'200)); break;
@@ -298,6 +298,7 @@ private:
         case 20: per_mille(w.optimize_per_mille, 1000, draw_); break;
         case 21: per_mille(w.collectives_per_mille, 1000, draw_); break;
         case 22: per_mille(w.sends_per_mille, 1000, draw_); break;
+        case 23: per_mille(w.pieces_per_mille, 1000, draw_); break;
         default: w.state_elements_max = static_cast<std::uint32_t>(draw_.log_uniform(1, 1'500)); break;
         }
         return true;

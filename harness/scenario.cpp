@@ -296,6 +296,13 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (quantized.chance(350'000)) s.workload.quantized_per_mille = quantized.number(100, 1000);
     Draw collectives(mix(seed, 151));
     if (collectives.chance(400'000)) s.workload.collectives_per_mille = collectives.number(200, 1000);
+    // Pieces that do not fit into votes, again and again: they come to use direct edges.
+    Draw pieces(mix(seed, 153));
+    const bool in_pieces = pieces.chance(120'000);
+    if (in_pieces) {
+        s.workload.collectives_per_mille = pieces.number(600, 1000);
+        s.workload.pieces_per_mille = pieces.number(500, 1000);
+    }
     Draw sends(mix(seed, 152));
     if (sends.chance(600'000)) s.workload.sends_per_mille = sends.number(200, 1000);
     widen_windows(s);
@@ -308,6 +315,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (on & class_limits) draw_units(s.limits, units, small_unit_per_million);
     Draw votes(mix(seed, 270));
     if (votes.chance(300'000)) s.limits.vote_input_bytes_max = static_cast<std::uint32_t>(votes.log_uniform(16, 8192));
+    if (in_pieces && pieces.chance(800'000)) s.limits.vote_input_bytes_max = pieces.number(0, 64);
     draw_many_entries(s, on);
     draw_huge_counts(s, on, options.peers_max);
     fit_units(s);

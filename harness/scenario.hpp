@@ -187,6 +187,7 @@ struct Workload {
     std::uint32_t early_update_per_mille = 0;  // per connect: an update of the topology in the first turn
     std::uint32_t many_window = 0;             // not 0: one call for all tags, with windows of up to this many
     std::uint32_t collectives_per_mille = 0;   // per round and tag: another collective than an all-reduce
+    std::uint32_t pieces_per_mille = 0;        // of these: a gather, a scatter or an all_to_all
     std::uint32_t sends_per_mille = 0;         // per turn with a collective that named its members: sends between them
     std::uint32_t quantized_per_mille = 0;     // per tag (u8 codes with min_max if f32_sum)
     std::uint32_t optimize_per_mille = 0;      // per epoch: optimize_topology in each turn

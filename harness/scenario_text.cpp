@@ -194,6 +194,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.state_elements_max", number, 1, 1 << 20, workload.state_elements_max),
     PCCL_ONE("workload.quantized_per_mille", number, 0, 1000, workload.quantized_per_mille),
     PCCL_ONE("workload.collectives_per_mille", number, 0, 1000, workload.collectives_per_mille),
+    PCCL_ONE("workload.pieces_per_mille", number, 0, 1000, workload.pieces_per_mille),
     PCCL_ONE("workload.sends_per_mille", number, 0, 1000, workload.sends_per_mille),
     PCCL_ONE("workload.optimize_per_mille", number, 0, 1000, workload.optimize_per_mille),
     PCCL_ONE("workload.interrupt_per_mille", number, 0, 1000, workload.interrupt_per_mille),

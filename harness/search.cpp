@@ -79,6 +79,7 @@ std::vector<std::uint32_t> traits_of(const Scenario& s) {
                              w.early_update_per_mille != 0,
                              w.quantized_per_mille != 0,
                              w.collectives_per_mille != 0,
+                             w.pieces_per_mille != 0,
                              w.sends_per_mille != 0,
                              w.optimize_per_mille != 0,
                              w.key_bytes != 0,

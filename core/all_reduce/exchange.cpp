@@ -79,7 +79,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
     const Reductions::Map& ops = reductions_.all();
     // Operations take turns, starting after the one served last. Those with a lost slice to resend come first, those
     // whose start is not known last.
-    auto turn = ops.upper_bound(flow.last_served);
+    auto turn = ops.upper_bound({flow.last_served, ~0u});
     for (std::size_t i = 0; i < 3 * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
@@ -153,7 +153,7 @@ void Exchange::on_sent(const PayloadSent& event) {
     if (!sending.dropped) {
         if (sending.phase == 2) {
             sync_.chunk_sent(sending);
-        } else if (Operation* op = reductions_.find(sending.op); op != nullptr && !op->decided) {
+        } else if (Operation* op = reductions_.find_to(sending.op, link.remote); op && !op->decided) {
             Half& half = op->half(sending.phase, sending.slice);
             if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
             op->sent_bytes += op->wire_length(sending.slice);
@@ -173,7 +173,8 @@ void Exchange::on_flow(const FlowArrived& event) {
         return;
     }
     const wire::FlowWord& word = event.word;
-    Operation* found = is_ahead(word.op) ? reductions_.launched_as(serial_of(word.op)) : reductions_.find(word.op);
+    Operation* found = is_ahead(word.op) ? reductions_.launched_as(serial_of(word.op))
+                                         : reductions_.find_to(word.op, link.remote);
     Flow& flow = flows_[link.remote];
     if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
         // Our start is still on its way. Keep the latest `ready` of each operation, because the neighbour may not
@@ -274,6 +275,10 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
         op.acknowledged(word.phase, word.slice);
         op.answered_at = turn_.now;
         op.answered_before = ++flow.answers;
+        if (op.direct) {
+            session_.computed();
+            reductions_.got_through(op);
+        }
         if (word.phase == 0 && !op.starts(word.slice)) {
             op.give_slot(word.slice);
             tell_ready(op);
@@ -330,7 +335,7 @@ void Exchange::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
 }
 
 void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
-    Operation* found = reductions_.find(header.op);
+    Operation* found = reductions_.find_from(header.op, link.remote);
     if (found == nullptr) {
         if (!reductions_.is_settled(header.op) && header.phase == 0) {
             receive_early(id, link, header);
@@ -346,7 +351,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         return;
     }
     Operation& op = *found;
-    if (op.decided || op.id.predecessor != link.remote) {
+    if (op.decided) {
         ++dead_frames_;
         discard(id, link, header);
         return;
@@ -424,7 +429,7 @@ void Exchange::on_landed(const PayloadLanded& event) {
     } else if (receiving.phase == 2) {
         if (!receiving.dropped) sync_.chunk_landed(event.link, receiving, landed);
     } else if (!receiving.dropped) {
-        Operation* found = reductions_.find(receiving.op);
+        Operation* found = reductions_.find_from(receiving.op, remote);
         if (found != nullptr && !found->decided) {
             Operation& op = *found;
             Half& half = op.half(receiving.phase, receiving.slice);

@@ -161,6 +161,7 @@ private:
         probe_.accept(id, from, hello, pass);
     }
     void operation_begins(Operation& op) override;
+    void start_taken() override;
     void operation_prepared(Operation& op) override;
     void operation_may_send(const Operation& op) override { pump_edge(op.id.successor); }
     void operation_grants(const Operation& op) override { tell_ready(op); }

@@ -191,7 +191,7 @@ void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
 }
 
 void Exchange::neighbour_started(const Uuid& neighbour, OpId last) {
-    for (auto entry = reductions_.all().upper_bound(last); entry != reductions_.all().end(); ++entry) {
+    for (auto entry = reductions_.all().upper_bound({last, ~0u}); entry != reductions_.all().end(); ++entry) {
         Operation& op = *entry->second;
         if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
         PROBE(neighbour_unaware);
@@ -249,6 +249,10 @@ void Exchange::operation_begins(Operation& op) {
             answered(answer.first, link->second, op, answer.second);
         }
     }
+}
+
+// All operations of the start have begun.
+void Exchange::start_taken() {
     for (auto& [target, flow] : flows_) {
         flow.future_ready.erase(flow.future_ready.begin(), flow.future_ready.upper_bound(reductions_.settled()));
         flow.future_answers.erase(flow.future_answers.begin(), flow.future_answers.upper_bound(reductions_.settled()));
@@ -304,6 +308,7 @@ void Exchange::slice_landed(Operation& op, std::uint32_t bytes) {
     predecessors_.came(op.id.predecessor, op.landed_at);
     op.landed_at = turn_.now;
     op.landed_before = predecessors_.slice_came(op.id.predecessor);
+    if (op.direct) session_.computed();
 }
 
 // The bytes of the slice that had arrived are lost, so the same bytes count when they come again.
@@ -324,7 +329,7 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         arrived <= link.arrived)
         return;
     link.arrived = arrived;
-    Operation* found = reductions_.find(link.receiving.op);
+    Operation* found = reductions_.find_from(link.receiving.op, link.remote);
     // A landing in the reserve is not redirected when its operation ends. The rest of it is filler. What comes ahead of
     // its start fills the path, too.
     if (link.receiving.cell != Operation::none &&
@@ -336,12 +341,14 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
         std::uint64_t landed = op.received_bytes;
         for (const auto& [other_id, other] : links_) {
             const Transfer& transfer = other.receiving;
-            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped) landed += other.arrived;
+            if (transfer.op == op.id.id && transfer.phase <= 1 && !transfer.dropped && other.remote == link.remote)
+                landed += other.arrived;
         }
         if (landed > op.landed_most) {
             op.landed_most = landed;
             predecessors_.came(op.id.predecessor, op.landed_at);
             op.landed_at = turn_.now;
+            if (op.direct) session_.computed();
         }
     }
     if (turn_.now - link.told_moving < turn_.timeouts.together()) return;
@@ -518,10 +525,14 @@ void Exchange::forget_predecessors() {
 }
 
 proto::LinkMessage Exchange::heartbeat() const {
-    // Without the master this peer may have missed the start of an operation that its neighbours have begun.
+    // Without the master this peer may have missed the start of an operation that its neighbours have begun. Over direct
+    // edges nobody forwards anything, so what this peer waits for is no reason to send nothing.
     const bool starved =
         !session_.master_open() || std::any_of(reductions_.all().begin(), reductions_.all().end(),
-                                               [](const auto& entry) { return entry.second->waits_for_input(); });
+                                               [](const auto& entry) {
+                                                   const Operation& op = *entry.second;
+                                                   return !op.direct && op.waits_for_input();
+                                               });
     proto::LinkMessage message;
     message.set_heartbeat(starved);
     message.set_started(reductions_.highest());
@@ -534,8 +545,8 @@ void Exchange::judge_progress() {
         if (!op->wants_to_send()) op->sated_at = turn_.now;
     }
     if (!session_.master_open()) return;  // the start may not have reached all members: judged when the master is back
-    std::vector<OpId> stuck;
-    std::vector<std::pair<OpId, Cause>> without_input;
+    std::vector<LaneId> stuck;
+    std::vector<std::pair<LaneId, Cause>> without_input;
     for (const auto& [id, op] : reductions_.all()) {
         if (!op->prepared || op->decided || op->given_up) continue;
         if (progress_.successor_stuck(*op)) {
@@ -544,10 +555,10 @@ void Exchange::judge_progress() {
             without_input.emplace_back(id, std::move(cause));
         }
     }
-    for (const OpId id : stuck) reductions_.give_up_edge(*reductions_.find(id));
+    for (const LaneId& id : stuck) reductions_.give_up_edge(*reductions_.all().at(id));
     for (const auto& [id, cause] : without_input) {
         PROBE(starved_operation_given_up);
-        reductions_.give_up(*reductions_.find(id), cause);
+        reductions_.give_up(*reductions_.all().at(id), cause);
     }
 }
 
@@ -562,7 +573,7 @@ void Exchange::tick() {
 
 void Exchange::mix_into(const std::function<void(std::uint64_t)>& mix) const {
     for (const auto& [id, op] : reductions_.all()) {
-        mix(id);
+        mix(id.op);
         mix(op->finals);
         mix(op->digest);
         mix(op->granted);
@@ -594,7 +605,7 @@ void Exchange::describe_edges(Packed& state) const {
 std::string Exchange::explain_operations() const {
     std::string text;
     for (const auto& [id, op] : reductions_.all()) {
-        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id & 0xFFFFFFFF, op->finals, op->slices(),
+        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id.op & 0xFFFFFFFF, op->finals, op->slices(),
                           op->free_credit(), op->neighbour_ready ? "" : " neighbour not ready",
                           op->prepared ? "" : " not prepared", op->decided ? " decided" : "", op->computes);
     }

@@ -14,6 +14,9 @@
 // form on the wire, and own input is quantized into `inputs` shortly before it leaves. At the commit all members
 // convert the same final bytes back into numbers.
 //
+// A collective over direct edges has several of these at a member, its lanes (reductions.hpp): one for each member that
+// it sends to or receives from, as a path of two members, and lane 0 for what stays here. They share one outcome.
+//
 // This class holds geometry and bookkeeping; Reductions and Exchange drive it. All tables but `lost` are allocated at
 // the start.
 // Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
@@ -63,12 +66,13 @@ public:
 
     struct Identity {
         OpId id = 0;
+        std::uint32_t lane = 0;
         Tag tag = 0;
         Serial serial = 0;
         std::uint32_t world = 0;
         std::uint32_t position = 0;
-        Uuid predecessor;
-        Uuid successor;
+        Uuid predecessor;  // nil: nothing comes
+        Uuid successor;    // nil: nothing leaves
         Serial predecessor_serial = 0;  // of its vote for the start
         std::uint64_t shares = 0;       // name_of_shares(); 0: equal parts, or no all-reduce
     };
@@ -121,6 +125,10 @@ public:
     // All slices that have to come here have come and are reduced.
     bool complete() const { return finals == finals_due_ && partials == partials_due_; }
     std::uint32_t finals_due() const { return finals_due_; }
+    // This member may vote for the end. Over direct edges its neighbours must also have acknowledged everything: then
+    // a member that alone owes its vote has all that it needs.
+    bool finished() const { return complete() && (!direct || (!wants_to_send() && !unanswered())); }
+    LaneId key() const { return {id.id, id.lane}; }
 
     Half& half(int phase, std::uint32_t slice) { return halves_[phase][slice]; }
     const Half& half(int phase, std::uint32_t slice) const { return halves_[phase][slice]; }
@@ -189,6 +197,7 @@ public:
     std::uint32_t buffers_pending = 0;
     bool in_place = false;
     bool drafted = false;     // a send of others, which this peer has not launched: it only forwards the bytes
+    bool direct = false;      // a lane over direct edges (Reductions): all its slices go from one member to another one
     bool ahead = false;       // its start is not known: own input leaves, and nothing else happens
     bool left_ahead = false;  // it was ahead when its first slices left
     bool held = false;        // a slice was declined: no other one leaves before the neighbour is ready

@@ -302,6 +302,33 @@ std::vector<std::uint32_t> Operations::shares_of(GroupId group, const Ballot& ba
     return shares;
 }
 
+bool Operations::goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
+                             const std::vector<Piece>& pieces, proto::Direct& direct) {
+    const auto kind = static_cast<CollectiveKind>(shape.collective());
+    const bool in_pieces =
+        kind == CollectiveKind::gather || kind == CollectiveKind::scatter || kind == CollectiveKind::all_to_all;
+    if (!in_pieces || ring.size() > turn_.limits.direct_peers_max) return false;
+    const Uuid root = uuid_of(shape.root());
+    const auto at = kind == CollectiveKind::all_to_all ? 0 : std::find(ring.begin(), ring.end(), root) - ring.begin();
+    const Graph graph = graph_of(kind, static_cast<std::uint32_t>(ring.size()), 0, static_cast<std::uint32_t>(at), pieces);
+    std::uint64_t travels = 0, along_the_ring = 0;
+    for (const Part& part : graph.parts) {
+        travels += part.copy_hops == 0 ? 0 : part.elements;
+        along_the_ring += part.copy_hops * part.elements;
+    }
+    // Small ones would have ended with their start if each member's piece were small.
+    const std::size_t element = element_bytes(static_cast<DataType>(shape.type()));
+    if (along_the_ring == travels || travels <= turn_.limits.vote_input_bytes_max / element) return false;
+    RunningOp op;
+    for (const Uuid& uuid : ring) op.members.push_back({uuid, 0, 0});
+    direct.set_to_root(kind == CollectiveKind::gather);
+    direct.set_from_root(kind == CollectiveKind::scatter);
+    direct.set_root(static_cast<std::uint32_t>(at));
+    op.way = RunningOp::way_of(direct);
+    op.root = direct.root();
+    return direct_.usable(group, op.edges());
+}
+
 void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote) {
     const Ballot decided = ballots_.take(key);
     proto::Decision decision;
@@ -316,6 +343,8 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     if (kind != CollectiveKind::all_reduce) {
         pieces = pieces_of(ring, decided);
         start->set_collective(shape.collective());
+        if (proto::Direct direct; !in_vote && goes_direct(key.group, ring, shape, pieces, direct))
+            *start->mutable_direct() = direct;
     } else if (!in_vote) {
         shares = shares_of(key.group, decided);
     }
@@ -480,6 +509,12 @@ void Operations::decide(OpId id, Result result, const Cause& cause) {
         to->set_serial(seat.serial);
     }
     if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *decision.mutable_votes());
+    if (op.direct()) {
+        const bool all_there = std::all_of(op.members.begin(), op.members.end(), [&](const SeatState& seat) {
+            return state_.members.contains(seat.uuid);
+        });
+        direct_.ended(op.group, result != Result::success && all_there);
+    }
     *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }

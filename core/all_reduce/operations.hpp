@@ -12,6 +12,7 @@
 
 #include "core/journal/decision_log.hpp"
 #include "core/membership/tallies.hpp"
+#include "core/topology/direct_edges.hpp"
 #include "core/topology/ring_optimizer.hpp"
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
@@ -27,9 +28,9 @@ namespace pccl::core {
 class Operations {
 public:
     Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges,
-               RingOptimizer& optimizer, Tallies& tallies)
+               RingOptimizer& optimizer, DirectEdges& direct, Tallies& tallies)
         : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges),
-          optimizer_(optimizer), tallies_(tallies) {}
+          optimizer_(optimizer), direct_(direct), tallies_(tallies) {}
 
     // ---- starts
     // All members of the group have voted for this start. It happens when its turn comes.
@@ -69,6 +70,9 @@ private:
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
     // The shares of an all-reduce by position; empty: equal parts.
     std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;
+    // Whether the pieces go over direct edges: it costs fewer bytes than the ring, and the edges work. Writes which ones.
+    bool goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
+                     const std::vector<Piece>& pieces, proto::Direct& direct);
     void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     void begin_send(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);
     bool window_full(const GroupState& group, const Ballot& ballot) const;
@@ -79,6 +83,7 @@ private:
     BallotBox& ballots_;
     const EdgeTable& edges_;
     RingOptimizer& optimizer_;
+    DirectEdges& direct_;
     Tallies& tallies_;
     std::map<GroupId, std::map<std::uint64_t, BallotKey>> waiting_;  // completed order → start
     std::uint64_t completed_order_ = 0;

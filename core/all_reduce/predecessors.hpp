@@ -164,7 +164,7 @@ private:
     LinkKeys link_keys_;  // from each welcome of the master; they check the passes of diallers
     std::map<Uuid, Reserve> reserves_;
     std::map<Uuid, Arrivals> arrivals_;
-    std::set<Uuid> callers_;  // newcomers that may dial this peer, named by the plan
+    std::set<Uuid> callers_;  // named by the plan: newcomers, and those of direct edges
 };
 
 }  // namespace pccl::core

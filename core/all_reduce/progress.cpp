@@ -90,7 +90,7 @@ bool Progress::waits_to_leave(const Operation& op) const {
 }
 
 Cause Progress::starved(const Operation& op) const {
-    if (op.end_serial != 0) return {};
+    if (op.end_serial != 0 || op.complete() || op.id.predecessor.is_nil()) return {};
     const Timeouts& t = turn_.timeouts;
     const Predecessors::Arrivals arrivals = predecessors_.arrivals(op.id.predecessor);
     // A member that sends over a narrow path gets nothing new meanwhile. Half of all slices may still have to pass the

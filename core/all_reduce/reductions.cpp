@@ -17,7 +17,7 @@ namespace pccl::core {
 // ---- before the start ----------------------------------------------------------------------------------------------
 
 void Reductions::launched(const Launches::Start& launch) {
-    const auto ahead = std::distance(ops_.lower_bound(ahead_mark), ops_.end());
+    const auto ahead = std::distance(ops_.lower_bound({ahead_mark, 0}), ops_.end());
     if (place_.world == 0 || ahead >= turn_.limits.eager_slices() ||
         launch.collective.kind != CollectiveKind::all_reduce ||
         launch.shape.quantization.algorithm != QuantizationAlgorithm::none)
@@ -38,7 +38,7 @@ void Reductions::launched(const Launches::Start& launch) {
     PROBE(input_ahead_of_its_start);
     Operation& op = *owned;
     op.ahead = op.left_ahead = true;
-    ops_[identity.id] = std::move(owned);
+    ops_[op.key()] = std::move(owned);
     owner_.operation_may_send(op);
 }
 
@@ -47,7 +47,7 @@ bool Reductions::may_have_shares(const ReduceShape& shape) const {
 }
 
 std::unique_ptr<Operation> Reductions::take_ahead(const Operation::Identity& identity) {
-    const auto found = ops_.find(ahead_of(identity.serial));
+    const auto found = ops_.find({ahead_of(identity.serial), 0});
     if (found == ops_.end()) return {};
     const Operation::Identity& guess = found->second->id;
     if (guess.world != identity.world || guess.position != identity.position || guess.successor != identity.successor ||
@@ -65,7 +65,7 @@ std::unique_ptr<Operation> Reductions::take_ahead(const Operation::Identity& ide
 }
 
 void Reductions::drop_ahead(Serial serial) {
-    const auto found = ops_.find(ahead_of(serial));
+    const auto found = ops_.find({ahead_of(serial), 0});
     if (found == ops_.end()) return;
     PROBE(ahead_dropped);
     const std::unique_ptr<Operation> op = std::move(found->second);
@@ -155,6 +155,9 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
     const Collective& own = launch.collective;
     members.count = launch.shape.count;
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
+    const bool in_pieces = own.kind == CollectiveKind::gather || own.kind == CollectiveKind::scatter ||
+                           own.kind == CollectiveKind::all_to_all;
+    if (start.direct() && (!in_pieces || start.reduced())) return {};
     if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
     if (start.has_shape()) return ends_in(start, launch);
     const std::uint32_t world = start.world();
@@ -313,21 +316,71 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     identity.successor = uuid_of(start.successor());
     identity.predecessor_serial = start.predecessor_serial();
     if (launch.collective.kind == CollectiveKind::all_reduce) identity.shares = name_of_shares(members.pieces);
-    std::uint64_t in_use = 0;
-    for (const auto& [id, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
-    auto owned = take_ahead(identity);
-    if (owned == nullptr) {
-        Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
-        // The receiver of a send keeps its array until the commit, as if it had the input in it.
-        const bool receives = launch.collective.kind == CollectiveKind::send && members.index == 1;
-        owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph),
-                                            receives ? launch.receive : launch.send, launch.receive, turn_.limits);
+    if (start.direct()) {
+        make_lanes(identity, start, launch, members);
+    } else {
+        auto owned = take_ahead(identity);
+        if (owned == nullptr) {
+            Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
+            // The receiver of a send keeps its array until the commit, as if it had the input in it.
+            const bool receives = launch.collective.kind == CollectiveKind::send && members.index == 1;
+            owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph),
+                                                receives ? launch.receive : launch.send, launch.receive, turn_.limits);
+        }
+        ops_[{start.op(), 0}] = std::move(owned);
     }
-    Operation& op = *owned;
-    ops_[start.op()] = std::move(owned);
+    Operation& op = *ops_.at({start.op(), 0});
     op.drafted = start.has_shape() && launch.serial == 0;
     op.index = members.index;
     op.members = std::move(members.by_index);
+    begin_lanes(start.op());
+}
+
+// Each lane is a path of two members. Neither end sends anything back, so its other neighbour is nil.
+void Reductions::make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start,
+                            const Launches::Start& launch, const Members& members) {
+    PROBE(direct_started);
+    const Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
+    std::vector<Lane> lanes = lanes_of(graph, identity.position);
+    Graph stays;
+    stays.shared = false;
+    if (!lanes.empty() && lanes.front().peer == identity.position) {
+        stays.parts.push_back(lanes.front().part);
+        lanes.erase(lanes.begin());
+    }
+    const auto make = [&](std::uint32_t lane, std::uint32_t position, const Uuid& predecessor, const Uuid& successor,
+                          Graph parts) {
+        Operation::Identity own = identity;
+        own.lane = lane;
+        own.world = 2;
+        own.position = position;
+        own.predecessor = predecessor;
+        own.successor = successor;
+        own.predecessor_serial = 0;
+        auto owned = std::make_unique<Operation>(own, launch.shape, std::move(parts), launch.send, launch.receive,
+                                                 turn_.limits);
+        owned->direct = true;
+        ops_[owned->key()] = std::move(owned);
+    };
+    make(0, 0, {}, {}, std::move(stays));
+    std::uint32_t number = 0;
+    for (const Lane& lane : lanes) {
+        const Uuid peer = uuid_of(start.members(static_cast<int>(lane.peer)).peer());
+        Graph part;
+        part.shared = false;
+        part.parts.push_back(lane.part);
+        if (lane.sends)
+            make(++number, 0, {}, peer, std::move(part));
+        else
+            make(++number, 1, peer, {}, std::move(part));
+    }
+}
+
+// Of an operation along the ring there is one lane.
+void Reductions::begin_lanes(OpId id) {
+    Operation& op = *ops_.at({id, 0});
+    std::uint64_t in_use = 0;
+    for (const auto& [key, other] : ops_) in_use += static_cast<std::uint64_t>(other->slot_count) * other->slot_bytes;
     const std::uint32_t partials = op.partial_landings();
     if (partials > 0) {
         const std::uint64_t left = turn_.limits.scratch_bytes > in_use ? (turn_.limits.scratch_bytes - in_use) / 2 : 0;
@@ -342,36 +395,44 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
                      std::max(static_cast<std::uint32_t>(std::min<std::uint64_t>(affordable, allowed)), least)),
             partials);
     }
-    if (op.memory_bytes() > memory_left(op)) {
-        op.result = op.has_scratch() ? 0 : op.receive;
-        if (op.memory_bytes() <= turn_.limits.operation_bytes_max) {
+    std::uint64_t needed = 0;
+    each_lane(id, [&](const Operation& lane) { needed += lane.memory_bytes(); });
+    if (needed > memory_left(op)) {
+        each_lane(id, [](Operation& lane) { lane.result = lane.has_scratch() ? 0 : lane.receive; });
+        owner_.start_taken();
+        if (needed <= turn_.limits.operation_bytes_max) {
             PROBE(scratch_limit_reached);
             vote_end(op, false, make_cause<CauseKind::no_scratch_left>());
             return;
         }
         PROBE(scratch_limit_too_small);
         if (op.drafted) PROBE(drafted_cannot);
-        vote_end(op, false, make_cause<CauseKind::scratch_limit>(op.memory_bytes(), turn_.limits.operation_bytes_max),
-                 true);
+        vote_end(op, false, make_cause<CauseKind::scratch_limit>(needed, turn_.limits.operation_bytes_max), true);
         return;
     }
-    if (partials > 0) {
-        op.slots =
-            memory_.request(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes, OperationMemory{op.id.id});
+    each_lane(id, [&](Operation& lane) { request_memory(lane); });
+    each_lane(id, [&](Operation& lane) { owner_.operation_begins(lane); });
+    owner_.start_taken();
+    each_lane(id, [&](Operation& lane) {
+        if (lane.buffers_pending == 0) prepared(lane);
+    });
+}
+
+void Reductions::request_memory(Operation& op) {
+    if (op.partial_landings() > 0) {
+        op.slots = memory_.request(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes, OperationMemory{op.key()});
         ++op.buffers_pending;
     }
     op.result = op.receive;
     if (op.has_scratch()) {
         // Final bytes land in scratch, so that the input stays as it is until the outcome is known.
-        op.result = memory_.request(op.scratch_bytes(), OperationMemory{op.id.id});
+        op.result = memory_.request(op.scratch_bytes(), OperationMemory{op.key()});
         ++op.buffers_pending;
     }
     if (op.is_quantized() && op.input_bytes() > 0) {
-        op.inputs = memory_.request(op.input_bytes(), OperationMemory{op.id.id});
+        op.inputs = memory_.request(op.input_bytes(), OperationMemory{op.key()});
         ++op.buffers_pending;
     }
-    owner_.operation_begins(op);
-    if (op.buffers_pending == 0) prepared(op);
 }
 
 // How much memory the limit leaves for this operation beside the others.
@@ -379,7 +440,7 @@ std::uint64_t Reductions::memory_left(const Operation& op) const {
     std::uint64_t left = turn_.limits.operation_bytes_max;
     if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
-        if (other.get() == &op || (!other->prepared && other->buffers_pending == 0)) continue;  // it got no memory
+        if (id.op == op.id.id || (!other->prepared && other->buffers_pending == 0)) continue;  // it got no memory
         left -= std::min(left, other->memory_bytes());
     }
     return left;
@@ -433,7 +494,7 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
         compute.target = op.slot_ref(slice);
     }
     ++op.computes;
-    computes_.request(std::move(compute), SliceReduction{op.id.id, slice, cell, remote});
+    computes_.request(std::move(compute), SliceReduction{op.key(), slice, cell, remote});
 }
 
 void Reductions::prepare_inputs(Operation& op) {
@@ -453,7 +514,7 @@ void Reductions::prepare_inputs(Operation& op) {
             if (compute.kind == Compute::Kind::copy) compute.target = place;
         }
         ++op.computes;
-        computes_.request(std::move(compute), InputPreparation{op.id.id, slice});
+        computes_.request(std::move(compute), InputPreparation{op.key(), slice});
     }
 }
 
@@ -526,14 +587,24 @@ void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
 // ---- end -----------------------------------------------------------------------------------------------------------
 
 void Reductions::vote_end_if_complete(Operation& op) {
-    if (op.complete() && op.end_serial == 0) vote_end(op, true, {});
+    if (op.end_serial != 0 || !op.finished()) return;
+    bool all = true;
+    each_lane(op.id.id, [&](const Operation& lane) { all = all && lane.finished(); });
+    if (all) vote_end(op, true, {});
+}
+
+bool Reductions::is_complete(OpId id) {
+    bool all = true;
+    each_lane(id, [&](const Operation& lane) { all = all && lane.complete(); });
+    return all;
 }
 
 void Reductions::vote_end(Operation& op, bool ok, const Cause& cause, bool never) {
     if (op.end_serial != 0 || op.decided) return;
     proto::Vote vote = end_vote(op, ok, cause);
     vote.set_refused(never);
-    op.end_serial = session_.cast(vote);
+    const Serial serial = session_.cast(vote);
+    each_lane(op.id.id, [&](Operation& lane) { lane.end_serial = serial; });
 }
 
 proto::Vote Reductions::end_vote(const Operation& op, bool ok, const Cause& cause) const {
@@ -554,17 +625,21 @@ void Reductions::give_up_edge(Operation& op) {
         formatted("what is sent to peer {} does not get through, although it can be connected; look for a firewall "
                   "that inspects contents, a wrong path MTU, or faulty memory on the way",
                   short_name(op.id.successor)));
-    op.given_up = true;
     session_.close_vote(op.end_serial);
     proto::Vote vote = end_vote(op, false, make_cause<CauseKind::nothing_gets_to>(op.id.successor));
     vote.set_stuck(to_bytes(op.id.successor));
-    op.end_serial = session_.cast(vote);
+    if (op.direct) PROBE(direct_edge_stuck);
+    const Serial serial = session_.cast(vote);
+    each_lane(op.id.id, [&](Operation& lane) {
+        lane.given_up = true;
+        lane.end_serial = serial;
+    });
 }
 
 void Reductions::successor_unfinished(OpId id) {
     Operation* op = find(id);
-    if (op == nullptr || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() || op->wants_to_send() ||
-        op->computes != 0 || turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
+    if (op == nullptr || op->direct || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() ||
+        op->wants_to_send() || op->computes != 0 || turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
         return;
     PROBE(successor_never_finishes);
     const Cause why = make_cause<CauseKind::does_not_finish>(op->id.successor);
@@ -578,21 +653,23 @@ void Reductions::successor_unfinished(OpId id) {
 Cause Reductions::outcome_answered(const proto::Answer& answer) {
     const proto::OutcomeAnswer& outcome = answer.outcome();
     session_.close_end_votes(outcome.op());
-    const auto op = ops_.find(outcome.op());
-    if (op == ops_.end() || op->second->decided) return {};
-    if (outcome.commit() && !op->second->complete()) return make_cause<CauseKind::master_contradicts_collective>();
+    Operation* op = find(outcome.op());
+    if (op == nullptr || op->decided) return {};
+    if (outcome.commit() && !is_complete(outcome.op())) return make_cause<CauseKind::master_contradicts_collective>();
     Completion completion = outcome.commit() ? completion_of(answer) : failure_in(answer);
     if (outcome.commit()) completion.result = Result::success;
-    if (!op->second->drafted) launches_.told(op->second->id.tag, completion);
-    decide(*op->second, outcome.commit(), std::move(completion));
+    if (!op->drafted) launches_.told(op->id.tag, completion);
+    decide(*op, outcome.commit(), std::move(completion));
     return {};
 }
 
 void Reductions::fail_all(const Cause& cause) {
-    while (!ops_.empty() && is_ahead(ops_.rbegin()->first)) drop_ahead(serial_of(ops_.rbegin()->first));
-    std::vector<OpId> ops;
-    for (const auto& [id, op] : ops_) ops.push_back(id);
-    for (const OpId id : ops) {
+    while (!ops_.empty() && is_ahead(ops_.rbegin()->first.op)) drop_ahead(serial_of(ops_.rbegin()->first.op));
+    std::vector<LaneId> ops;
+    for (const auto& [id, op] : ops_) {
+        if (id.lane == 0) ops.push_back(id);
+    }
+    for (const LaneId& id : ops) {
         Operation& op = *ops_.at(id);
         op.outcome.epoch = 0;
         if (!op.decided) PROBE(lost_with_open_operation);
@@ -601,20 +678,23 @@ void Reductions::fail_all(const Cause& cause) {
 }
 
 void Reductions::decide(Operation& op, bool commit, Completion outcome) {
-    ASSERT(!op.decided && (!commit || op.complete()));
-    if (!commit && op.complete()) PROBE(abort_after_completion);
-    op.decided = true;
-    op.committed = commit;
+    ASSERT(!op.decided && op.id.lane == 0 && (!commit || is_complete(op.id.id)));
+    if (!commit && is_complete(op.id.id)) PROBE(abort_after_completion);
+    outcome.sent_bytes = outcome.received_bytes = 0;
+    each_lane(op.id.id, [&](Operation& lane) {
+        lane.decided = true;
+        lane.committed = commit;
+        outcome.sent_bytes += lane.sent_bytes;
+        outcome.received_bytes += lane.received_bytes;
+    });
     outcome.world = op.members.empty() ? op.id.world : static_cast<std::uint32_t>(op.members.size());
     if (commit) {
         outcome.members = std::move(op.members);
         outcome.index = op.index;
     }
-    outcome.sent_bytes = op.sent_bytes;
-    outcome.received_bytes = op.received_bytes;
     op.outcome = std::move(outcome);
-    owner_.operation_decided(op);
-    copy_next(op);
+    each_lane(op.id.id, [&](Operation& lane) { owner_.operation_decided(lane); });
+    each_lane(op.id.id, [&](Operation& lane) { copy_next(lane); });
     finish_if_idle(op);
 }
 
@@ -640,21 +720,30 @@ void Reductions::copy_next(Operation& op) {
             op.copied += length;
         }
         ++op.computes;
-        computes_.request(std::move(compute), CommitCopy{op.id.id});
+        computes_.request(std::move(compute), CommitCopy{op.key()});
     }
 }
 
 void Reductions::finish_if_idle(Operation& op) {
-    if (!op.decided || op.computes != 0 || op.buffers_pending != 0) return;
-    if (op.committed && op.has_scratch() && op.copied < (op.copies_all() ? op.bytes() : op.slices())) return;
-    if (op.inputs != 0) memory_.free(op.inputs);
-    if (op.slots != 0) memory_.free(op.slots);
-    if (op.result != 0 && op.result != op.receive) memory_.free(op.result);
-    const Tag tag = op.id.tag;
-    const Serial serial = op.id.serial;
-    const bool drafted = op.drafted;
-    Completion outcome = std::move(op.outcome);
-    ops_.erase(op.id.id);
+    const OpId id = op.id.id;
+    bool idle = op.decided;
+    each_lane(id, [&](const Operation& lane) {
+        idle = idle && lane.computes == 0 && lane.buffers_pending == 0 &&
+               !(lane.committed && lane.has_scratch() &&
+                 lane.copied < (lane.copies_all() ? lane.bytes() : lane.slices()));
+    });
+    if (!idle) return;
+    each_lane(id, [&](const Operation& lane) {
+        if (lane.inputs != 0) memory_.free(lane.inputs);
+        if (lane.slots != 0) memory_.free(lane.slots);
+        if (lane.result != 0 && lane.result != lane.receive) memory_.free(lane.result);
+    });
+    Operation& head = *find(id);
+    const Tag tag = head.id.tag;
+    const Serial serial = head.id.serial;
+    const bool drafted = head.drafted;
+    Completion outcome = std::move(head.outcome);
+    ops_.erase(ops_.lower_bound({id, 0}), ops_.upper_bound({id, ~0u}));
     if (drafted) return launches_.forwarded(outcome);
     launches_.concluded(tag, serial, std::move(outcome));
 }
@@ -662,7 +751,8 @@ void Reductions::finish_if_idle(Operation& op) {
 void Reductions::check() const {
     ASSERT(highest_ <= settled_);
     for (const auto& [id, op] : ops_) {
-        ASSERT(op != nullptr && op->id.id == id && op->ahead == is_ahead(id));
+        ASSERT(op != nullptr && op->key() == id && op->ahead == is_ahead(id.op));
+        ASSERT(id.lane == 0 || (op->direct && op->id.predecessor.is_nil() != op->id.successor.is_nil()));
         ASSERT(!op->ahead || (!op->prepared && !op->decided && op->end_serial == 0));
         ASSERT(op->id.world >= 2 && op->id.position < op->id.world);
         op->check();

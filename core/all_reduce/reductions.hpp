@@ -3,6 +3,10 @@
 //
 // Exchange sends and receives the slices. It works on the same Operation.
 //
+// A collective over direct edges is several operations, its lanes, with the id of one start (LaneId). Between two members
+// there is at most one in each direction, so the id and the other end name it, also on the wire. Lane 0 is always there: it
+// has what stays here and the outcome of all. The end vote is cast when all lanes are finished, or when one is given up.
+//
 // Invariants: when the application gets the outcome, nothing of the operation is outstanding. Each operation ends with
 // one outcome, the master's or the loss of the run. Its input is as before unless the outcome is a commit.
 #pragma once
@@ -15,6 +19,7 @@
 #include "core/voting/launches.hpp"
 #include "core/wire/control.pb.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +34,7 @@ public:
     public:
         // The operation's memory was requested. A `ready` of the successor from before the start counts from now on.
         virtual void operation_begins(Operation& op) = 0;
+        virtual void start_taken() = 0;  // operation_begins() was called for all operations of the start
         // The operation's memory exists, so slices may come.
         virtual void operation_prepared(Operation& op) = 0;
         virtual void operation_may_send(const Operation& op) = 0;
@@ -43,7 +49,7 @@ public:
     protected:
         ~Owner() = default;
     };
-    using Map = std::map<OpId, std::unique_ptr<Operation>>;
+    using Map = std::map<LaneId, std::unique_ptr<Operation>>;
 
     Reductions(Turn& turn, const Identity& who, Computes& computes, Memory& memory, Session& session,
                Launches& launches, Owner& owner)
@@ -86,6 +92,8 @@ public:
     void done(const InputPreparation& owner, const ComputeDone& done);
     void done(const CommitCopy& owner, const ComputeDone& done);
     void memory_came(const OperationMemory& owner, const BufferAllocated& event);
+    // The successor has acknowledged one more slice of this lane over a direct edge.
+    void got_through(Operation& op) { vote_end_if_complete(op); }
 
     // ---- votes against it
     void give_up(Operation& op, const Cause& cause) { vote_end(op, false, cause); }
@@ -98,8 +106,15 @@ public:
     // ---- knowledge
     const Map& all() const { return ops_; }
     Operation* find(OpId id) {
-        const auto op = ops_.find(id);
+        const auto op = ops_.find({id, 0});
         return op == ops_.end() ? nullptr : op->second.get();
+    }
+    // The lane that sends to that neighbour, or gets its slices from it.
+    Operation* find_to(OpId id, const Uuid& successor) {
+        return find_lane(id, [&](const Operation& op) { return op.id.successor == successor; });
+    }
+    Operation* find_from(OpId id, const Uuid& predecessor) {
+        return find_lane(id, [&](const Operation& op) { return op.id.predecessor == predecessor; });
     }
     // By the serial of its start vote; null: it is not here.
     Operation* launched_as(Serial serial);
@@ -107,7 +122,11 @@ public:
     Operation* of_neighbour(const Uuid& neighbour, Serial serial);
     void check() const;
     bool empty() const { return ops_.empty(); }  // nothing started, and nothing is ahead of its start
-    std::size_t size() const { return ops_.size(); }
+    std::size_t size() const { return ops_.size(); }  // lanes count each
+    std::size_t running() const {
+        return static_cast<std::size_t>(
+            std::count_if(ops_.begin(), ops_.end(), [](const auto& entry) { return entry.first.lane == 0; }));
+    }
     OpId highest() const { return highest_; }
     // True: the start of the operation has come, or never will. Unless the operation is here, its words and slices are
     // for nobody.
@@ -131,6 +150,19 @@ private:
         std::uint64_t count = 0;  // elements of the array of all, or those that are sent
         std::uint32_t index = 0;  // of this member
     };
+    template <class Fits>
+    Operation* find_lane(OpId id, const Fits& fits) {
+        for (auto at = ops_.lower_bound({id, 0}); at != ops_.end() && at->first.op == id; ++at) {
+            if (fits(*at->second)) return at->second.get();
+        }
+        return nullptr;
+    }
+    // All lanes of the operation.
+    template <class Then>
+    void each_lane(OpId id, const Then& then) {
+        for (auto at = ops_.lower_bound({id, 0}); at != ops_.end() && at->first.op == id; ++at) then(*at->second);
+    }
+    bool is_complete(OpId id);
     bool may_have_shares(const ReduceShape& shape) const;
     // Empty: they contradict each other, or the launch.
     std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
@@ -139,6 +171,10 @@ private:
     std::optional<Members> ends_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
     Cause drafted(const proto::StartAnswer& start);
     void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
+    void make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start, const Launches::Start& launch,
+                    const Members& members);
+    void begin_lanes(OpId id);
+    void request_memory(Operation& op);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);
     void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members);

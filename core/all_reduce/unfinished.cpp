@@ -35,11 +35,32 @@ std::vector<std::pair<GroupId, Uuid>> Unfinished::syncs_given_up() const {
     return given_up;
 }
 
+std::vector<std::pair<OpId, Uuid>> Unfinished::operations_given_up() const {
+    std::vector<std::pair<OpId, Uuid>> given_up;
+    for (const auto& [id, op] : state_.ops) {
+        if (!op.direct()) continue;
+        const Ballot* ballot = ballots_.find({proto::VOTE_END, op.group, id});
+        if (ballot == nullptr) continue;
+        std::vector<Uuid> owe;
+        for (const SeatState& seat : op.members) {
+            if (state_.members.contains(seat.uuid) && !ballot->has(seat.uuid)) owe.push_back(seat.uuid);
+        }
+        const Duration patience = turn_.timeouts.starved_for_good();
+        const bool all_idle = std::all_of(owe.begin(), owe.end(), [&](const Uuid& member) {
+            return roster_.present(member) && turn_.now - std::max(worked(member), ballot->changed) > patience;
+        });
+        if (owe.empty() || !(owe.size() == 1 ? late(owe.front(), ballot->changed) : all_idle)) continue;
+        PROBE(direct_given_up);
+        given_up.emplace_back(id, owe.front());
+    }
+    return given_up;
+}
+
 void Unfinished::tick() {
     if (turn_.now - asked_at_ < turn_.timeouts.peer) return;
     for (const auto& [id, op] : state_.ops) {
         const Ballot* ballot = ballots_.find({proto::VOTE_END, op.group, id});
-        if (ballot == nullptr) continue;
+        if (ballot == nullptr || op.direct()) continue;
         for (std::size_t i = 0; i < op.members.size(); ++i) {
             const Uuid& member = op.members[i].uuid;
             const Uuid& before = op.members[(i + op.members.size() - 1) % op.members.size()].uuid;

@@ -5,6 +5,11 @@
 // of it: all of them have their results. The master cannot see what moves between members. Its predecessor in the ring can:
 // if the member has acknowledged everything that it needs, the predecessor votes against the operation when it is asked.
 //
+// Over direct edges a member votes for the end when its neighbours have acknowledged everything. So if one member alone
+// owes its vote, it has all that it needs, and the master itself gives the operation up. If several do, what they exchange
+// is seen by nobody else: then it gives up when none of them has reported for long that it computes or that something
+// moves.
+//
 // Nobody knows that of a synchronization, whose chunks may come from anywhere, on slow paths. A member that receives
 // computes a hash for each chunk, and says so. Without a compute for far longer than a path takes, the synchronization
 // fails for all, but only if the program has set a limit on votes.
@@ -28,12 +33,14 @@ public:
     Unfinished(const Turn& turn, const RunState& state, const BallotBox& ballots, Roster& roster)
         : turn_(turn), state_(state), ballots_(ballots), roster_(roster) {}
 
-    // The member completed a compute.
+    // The member completed a compute, or a collective over direct edges moved there.
     void works(const Uuid& member) { worked_[member] = turn_.now; }
     void removed(const Uuid& member) { worked_.erase(member); }
     void forget_run() { worked_.clear(); }
     // Asks the neighbours of members that are late, once in a peer time-out. Not in a grace.
     void tick();
+    // Operations over direct edges that fail, and a member that each of them waits for.
+    std::vector<std::pair<OpId, Uuid>> operations_given_up() const;
     // Synchronizations that fail, and the member that each of them waits for.
     std::vector<std::pair<GroupId, Uuid>> syncs_given_up() const;
 

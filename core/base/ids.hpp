@@ -25,6 +25,12 @@ using BufferId =
 using ComputeId = std::uint64_t;
 using Ticket = std::uint64_t;  // one blocked call of the application; chosen by the driver, never repeats
 using OpId = std::uint64_t;    // (master incarnation << 32) | counter
+// One of a peer's transfers that have one outcome. A collective over direct edges has several; any other has lane 0 only.
+struct LaneId {
+    OpId op = 0;
+    std::uint32_t lane = 0;
+    friend constexpr auto operator<=>(const LaneId&, const LaneId&) = default;
+};
 using Serial = std::uint64_t;  // names one vote of one peer
 using GroupId = std::uint32_t;
 using Tag = std::uint64_t;

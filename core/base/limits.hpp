@@ -78,6 +78,9 @@ struct Limits {
     // Larger all-reduces may be cut into unequal parts, so that slow edges carry less. Of others, latency decides. All
     // members should have the same value, so that what leaves ahead of a start is cut as the start says.
     std::uint64_t unequal_parts_bytes_min = 4u << 20;
+    // Largest group whose gathers, scatters and all_to_alls may use direct edges: a member then has a connection with
+    // each other one. 0: none.
+    std::uint32_t direct_peers_max = 32;
     // all-reduce and state sync: results are copied to the application's memory in pieces, at most so many at a time
     std::uint64_t copy_bytes = 4u << 20;
     std::uint32_t copies_in_flight = 4;

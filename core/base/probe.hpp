@@ -176,6 +176,15 @@
     X(drafted_gone, "all-reduce", "send failed: a member that forwarded it is gone")                                   \
     X(drafted_cannot, "all-reduce", "send of others needs more memory here than the limit")                            \
     X(drafted_outlives_end, "all-reduce", "send committed without an end that is gone")                                \
+    X(direct_started, "all-reduce", "pieces go over direct edges")                                                     \
+    X(direct_edge_not_up, "all-reduce", "pieces go around the ring: not all direct edges are up")                      \
+    X(direct_after_a_failure, "all-reduce", "pieces go around the ring: direct edges failed lately")                   \
+    X(direct_failed, "all-reduce", "collective over direct edges failed although all members are there")               \
+    X(direct_edge_stuck, "all-reduce", "direct edge carries nothing")                                                  \
+    X(direct_edge_lost, "topology", "collective failed: a direct edge of it stayed down")                              \
+    X(direct_edge_idle, "topology", "direct edge not used for long")                                                   \
+    X(direct_edge_becomes_another, "topology", "direct edge is needed by a ring or otherwise")                         \
+    X(direct_given_up, "all-reduce", "master gave up a collective over direct edges")                                  \
     X(launch_alone, "all-reduce", "launch refused: the group has one member")                                          \
     X(batch_tag_again, "all-reduce", "tag of a call for many launched again")                                          \
     X(batch_tag_given_up, "all-reduce", "tag of a call for many failed again and again: given up for all")             \

@@ -35,6 +35,26 @@ void add_holders(const proto::SyncDecision& sync, int receiver, int told_max,
 
 }  // namespace
 
+std::vector<std::pair<Uuid, Uuid>> RunningOp::edges() const {
+    std::vector<std::pair<Uuid, Uuid>> all;
+    const std::size_t count = members.size();
+    for (std::size_t from = 0; from < count; ++from) {
+        if (way == Way::ring) {
+            if (!path || from + 1 < count) all.emplace_back(members[from].uuid, members[(from + 1) % count].uuid);
+            continue;
+        }
+        for (std::size_t to = 0; to < count; ++to) {
+            const bool used = way == Way::all_pairs || (way == Way::to_root ? to : from) == root;
+            if (from != to && used) all.emplace_back(members[from].uuid, members[to].uuid);
+        }
+    }
+    return all;
+}
+
+RunningOp::Way RunningOp::way_of(const proto::Direct& direct) {
+    return direct.to_root() ? Way::to_root : direct.from_root() ? Way::from_root : Way::all_pairs;
+}
+
 bool RunState::apply(const proto::Record& record) {
     switch (record.kind_case()) {
     case proto::Record::kRun: {
@@ -197,6 +217,10 @@ void RunState::apply_decision(const proto::Decision& decision) {
         op.group = start.group();
         op.tag = start.tag();
         op.path = start.has_shape();
+        if (start.has_direct()) {
+            op.way = RunningOp::way_of(start.direct());
+            op.root = start.direct().root();
+        }
         GroupState& group = groups[start.group()];
         for (const auto& seat : decision.seats()) {
             op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
@@ -257,7 +281,10 @@ std::string RunState::promised() const {
         text += "\n";
     }
     for (const auto& [id, op] : ops) {
-        text += formatted("operation {} group {} tag {}{} ", id, op.group, op.tag, op.path ? " path" : "");
+        text += formatted("operation {} group {} tag {}{} ", id, op.group, op.tag,
+                          op.path       ? " path"
+                          : op.direct() ? formatted(" direct {} {}", static_cast<int>(op.way), op.root)
+                                        : std::string());
         for (const SeatState& seat : op.members) {
             text += formatted(" {}:{} ", short_name(seat.uuid), seat.serial);
             if (seat.batch != 0) text += formatted("of {} ", seat.batch);
@@ -370,6 +397,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_successor(seats[(position + 1) % world].uuid());
         start.set_reduced(decision.start().reduced());
         start.set_collective(decision.start().collective());
+        start.set_direct(decision.start().has_direct());
         if (decision.start().has_shape()) *start.mutable_shape() = decision.start().shape();
         // Only the receiver of a send lacks the result.
         if (!start.has_shape() || position == world - 1) start.set_result(decision.start().result());

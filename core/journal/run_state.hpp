@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pccl::core {
@@ -50,8 +51,13 @@ struct RunningOp {
     Tag tag = 0;
     std::vector<SeatState> members;  // ring order
     bool path = false;               // a send: the last member sends nothing to the first one
-    // Edge i goes from member i to the next one.
-    std::size_t edges() const { return members.size() - (path ? 1 : 0); }
+    // direct: a gather, a scatter or an all_to_all whose pieces take one hop each.
+    enum class Way : std::uint8_t { ring, all_pairs, to_root, from_root } way = Way::ring;
+    std::uint32_t root = 0;  // to_root, from_root: its place in `members`
+    bool direct() const { return way != Way::ring; }
+    static Way way_of(const proto::Direct& direct);
+    // The edges that carry it.
+    std::vector<std::pair<Uuid, Uuid>> edges() const;
     friend bool operator==(const RunningOp&, const RunningOp&) = default;
 };
 

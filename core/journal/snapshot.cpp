@@ -115,6 +115,11 @@ proto::Snapshot RunState::snapshot() const {
         record->set_group(op.group);
         record->set_tag(op.tag);
         record->set_path(op.path);
+        if (op.direct()) {
+            record->mutable_direct()->set_to_root(op.way == RunningOp::Way::to_root);
+            record->mutable_direct()->set_from_root(op.way == RunningOp::Way::from_root);
+            record->mutable_direct()->set_root(op.root);
+        }
         write_seats(op.members, *record->mutable_members());
     }
     for (const Uuid& uuid : removed_order_) {
@@ -150,6 +155,10 @@ bool RunState::restore(const proto::Snapshot& from) {
         op.group = record.group();
         op.tag = record.tag();
         op.path = record.path();
+        if (record.has_direct()) {
+            op.way = RunningOp::way_of(record.direct());
+            op.root = record.direct().root();
+        }
         op.members = read_seats(record.members());
         for (const SeatState& seat : op.members) {
             if (seat.batch != 0) ++groups[op.group].running_of_batch[{seat.uuid, seat.batch}];

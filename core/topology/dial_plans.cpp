@@ -15,7 +15,7 @@ void DialPlans::send() {
     for (const auto& [uuid, wanted] : rings_.wanted()) {
         const bool newcomer = joiners_.contains(uuid);
         for (const Uuid& other : wanted) {
-            if (newcomer) callers[other].newcomers.push_back(uuid);
+            if (newcomer || rings_.is_direct(uuid, other)) callers[other].silent.push_back(uuid);
             if (rings_.offered(uuid, other)) callers[other].offered.push_back(uuid);
         }
     }
@@ -76,7 +76,7 @@ proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, con
         target.set_peer(to_bytes(other));
         write(endpoint, *target.mutable_address());
         roster_.add_pass(uuid, target);
-        target.set_single(joiners_.contains(uuid) || joiners_.contains(other));
+        target.set_single(joiners_.contains(uuid) || joiners_.contains(other) || rings_.is_direct(uuid, other));
     };
     if (const auto wanted = rings_.wanted().find(uuid); wanted != rings_.wanted().end() && own) {
         for (const Uuid& other : wanted->second) {
@@ -87,7 +87,7 @@ proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, con
             if (rings_.meets(uuid, other)) target->set_source_port(roster_.dial_port_of(uuid));
         }
     }
-    for (const Uuid& caller : callers.newcomers) {
+    for (const Uuid& caller : callers.silent) {
         if (!left_out(true, caller)) plan.add_callers(to_bytes(caller));
     }
     for (const Uuid& caller : callers.offered) {

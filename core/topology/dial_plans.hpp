@@ -6,7 +6,7 @@
 // again, the next plan leaves it out and a further plan names it, so that the peer closes its connections and begins
 // anew.
 //
-// Invariant: a peer's last plan names exactly the edges that the rings want from it and that it may dial, unless a plan
+// Invariant: a peer's last plan names exactly the edges that are wanted from it and that it may dial, unless a plan
 // waits for a record.
 #pragma once
 
@@ -44,7 +44,7 @@ private:
     static Names names(const proto::DialPlan& plan);
     // Who dials a peer.
     struct Callers {
-        std::vector<Uuid> newcomers;
+        std::vector<Uuid> silent;   // those that send nothing ahead of a start: newcomers, and those of direct edges
         std::vector<Uuid> offered;  // those that it dials too, for their use
     };
     void send(const Uuid& uuid, const Callers& callers, Told& told);

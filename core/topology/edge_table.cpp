@@ -82,6 +82,14 @@ EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) 
     return edge;
 }
 
+void EdgeTable::begin_anew(const Uuid& from, const Uuid& to) {
+    Edge& edge = edges_[{from, to}];
+    edge.down_since = edge.down_before = never;
+    edge.reported_down = false;
+    edge.source_lost_at = edge.target_lost_at = never;
+    edge.flaps = edge.restarts = 0;
+}
+
 void EdgeTable::report_up(const Uuid& from, const Uuid& to, Instant now) {
     Edge& edge = edges_[{from, to}];
     if (!edge.up) {

@@ -49,6 +49,8 @@ public:
     bool marked(const Uuid& from, const Uuid& to, Instant now) const;
     // From now on the edge is wanted. Starts its clock unless the edge is up.
     Edge& want(const Uuid& from, const Uuid& to, Instant now);
+    // The time and the reports before do not count.
+    void begin_anew(const Uuid& from, const Uuid& to);
     void report_up(const Uuid& from, const Uuid& to, Instant now);
     // `answered`: the target itself refused the connection, so the report is no evidence of its death.
     // `steady`: an edge that was up for at least this long is good.

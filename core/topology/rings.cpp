@@ -54,6 +54,12 @@ void Rings::want(const Uuid& from, const Uuid& to) {
 
 bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     wanted_[from].insert(to);
+    needed_directly_.erase({from, to});
+    if (direct_.erase({from, to}) != 0) {
+        // It was not judged until now, so the time before does not count.
+        PROBE(direct_edge_becomes_another);
+        edges_.begin_anew(from, to);
+    }
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
     if (edges_.stuck(from, to, turn_.now)) return roster_.present(from) && roster_.present(to);
     if (edge.up || !roster_.present(from) || !roster_.present(to)) return false;
@@ -106,8 +112,10 @@ Cause Rings::edge_failure(const std::pair<Uuid, Uuid>& edge) const {
 // the operation: otherwise the target may have got the start late, or not at all. Without proof the operation fails
 // too, and the next operation over this edge decides.
 void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to) {
-    for (std::size_t i = 0; i < op.edges(); ++i) {
-        if (op.members[i].uuid != from || op.members[(i + 1) % op.members.size()].uuid != to) continue;
+    for (const auto& edge : op.edges()) {
+        if (edge != std::pair(from, to)) continue;
+        // Rings do not need it. The operation fails, and the next one goes around the ring (DirectEdges).
+        if (op.direct() && !on_the_ring(op.group, from, to)) return;
         if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, turn_.now)) return;
         if (!roster_.present(to) || id <= roster_.resumed_after(to)) {
             PROBE(stuck_without_proof);
@@ -155,8 +163,7 @@ void Rings::maintain_ring(GroupId id) {
         std::vector<std::pair<OpId, Cause>> over;
         for (const auto& [op_id, op] : state_.ops) {
             if (op.group != id) continue;
-            for (std::size_t i = 0; i < op.edges(); ++i) {
-                const std::pair edge(op.members[i].uuid, op.members[(i + 1) % op.members.size()].uuid);
+            for (const auto& edge : op.edges()) {
                 if (forbidden(edge.first, edge.second)) {
                     over.emplace_back(op_id, edge_failure(edge));
                     break;
@@ -212,7 +219,8 @@ void Rings::maintain_edges_of_operations() {
     std::vector<std::pair<OpId, Cause>> over;
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
-        if (done == nullptr || !std::ranges::equal(done->members, op.members, same) || done->path != op.path) {
+        if (done == nullptr || !std::ranges::equal(done->members, op.members, same) || done->path != op.path ||
+            done->way != op.way || done->root != op.root) {
             done = &op;
             failed = failed_edge(op);
         }
@@ -222,20 +230,47 @@ void Rings::maintain_edges_of_operations() {
     for (const auto& [id, why] : over) owner_.edge_of_operation_failed(id, why);
 }
 
+bool Rings::on_the_ring(GroupId id, const Uuid& from, const Uuid& to) const {
+    const auto group = state_.groups.find(id);
+    if (group == state_.groups.end()) return false;
+    const std::vector<Uuid>& ring = group->second.ring;
+    const auto at = std::find(ring.begin(), ring.end(), from);
+    return at != ring.end() && (at + 1 == ring.end() ? ring.front() : at[1]) == to;
+}
+
 Cause Rings::failed_edge(const RunningOp& op) {
-    const auto group = state_.groups.find(op.group);
-    const std::vector<Uuid> ring = group == state_.groups.end() ? std::vector<Uuid>{} : group->second.ring;
     Cause failed;
-    for (std::size_t i = 0; i < op.edges(); ++i) {
-        const Uuid& from = op.members[i].uuid;
-        const Uuid& to = op.members[(i + 1) % op.members.size()].uuid;
+    for (const auto& [from, to] : op.edges()) {
         if (!state_.members.contains(from) || !state_.members.contains(to)) continue;
-        wanted_[from].insert(to);
-        const auto at = std::find(ring.begin(), ring.end(), from);
-        const bool on_the_ring = at != ring.end() && (at + 1 == ring.end() ? ring.front() : at[1]) == to;
-        if (!on_the_ring && edge_failed_long(from, to, turn_.timeouts.edge_grace())) failed = edge_failure({from, to});
+        if (on_the_ring(op.group, from, to)) {
+            wanted_[from].insert(to);
+            continue;
+        }
+        const bool is_down = op.direct() ? direct_edge_failed(from, to)
+                                         : edge_failed_long(from, to, turn_.timeouts.edge_grace());
+        if (is_down) failed = edge_failure({from, to});
     }
     return failed;
+}
+
+// As edge_failed_long(), without a mark: nothing is concluded for rings.
+bool Rings::direct_edge_failed(const Uuid& from, const Uuid& to) {
+    const bool judged = wanted_[from].contains(to);  // an edge of another ring, or of an operation that is not direct
+    wanted_[from].insert(to);
+    if (!judged) needed_directly_.insert({from, to});
+    const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
+    if (edge.up || !roster_.present(from) || !roster_.present(to) || roster_.plan_waits(from)) return false;
+    const Duration patience = edge.reported_down ? turn_.timeouts.edge_grace() : turn_.timeouts.peer;
+    if (turn_.now - edge.down_since <= patience) return false;
+    PROBE(direct_edge_lost);
+    return true;
+}
+
+void Rings::want_direct(const std::set<std::pair<Uuid, Uuid>>& edges) {
+    direct_ = std::exchange(needed_directly_, {});
+    for (const auto& edge : edges) {
+        if (wanted_[edge.first].insert(edge.second).second) direct_.insert(edge);
+    }
 }
 
 void Rings::release_unwanted() { edges_.release_unwanted(wanted_, turn_.now, turn_.timeouts.edge_grace()); }

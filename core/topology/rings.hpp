@@ -45,7 +45,7 @@ public:
 
     // ---- a look at the topology
     // In this order: maintain() wants the edges of rings, other parts want edges, maintain_edges_of_operations() wants
-    // those of operations, and release_unwanted() resets all others.
+    // those of operations, want_direct() those that nobody else wants, and release_unwanted() resets all others.
     void maintain();
     // Wants the edge. True if both of its ends are present, and it is stuck or has been down for too long: for `grace`,
     // or for longer if it is still being dialled or has failed before. Marks the edge each time its quarantine has
@@ -54,11 +54,15 @@ public:
     // Wants the edge without judging its ends.
     void want(const Uuid& from, const Uuid& to);
     void maintain_edges_of_operations();
+    // Wants these edges, too. They are not judged: their reports change no ring.
+    void want_direct(const std::set<std::pair<Uuid, Uuid>>& edges);
     void release_unwanted();
     // True if many peers exist and the last look is so recent that the next report must wait. A look costs O(peers),
     // and each peer reports several edges.
     bool looked_just_now(std::size_t peers) const;
     const Wanted& wanted() const { return wanted_; }
+    // Wanted for direct collectives only.
+    bool is_direct(const Uuid& from, const Uuid& to) const { return direct_.contains({from, to}); }
 
     // ---- what peers say
     // False: nobody wants the connection, so the report says nothing about its ends.
@@ -88,6 +92,8 @@ public:
 private:
     void maintain_ring(GroupId id);
     Cause failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
+    bool direct_edge_failed(const Uuid& from, const Uuid& to);
+    bool on_the_ring(GroupId group, const Uuid& from, const Uuid& to) const;
     Cause edge_failure(const std::pair<Uuid, Uuid>& edge) const;
 
     Turn& turn_;
@@ -98,6 +104,8 @@ private:
     Owner& owner_;
     EdgeTable edges_;
     Wanted wanted_;
+    std::set<std::pair<Uuid, Uuid>> direct_;           // of wanted_: for direct collectives only
+    std::set<std::pair<Uuid, Uuid>> needed_directly_;  // of these, those of operations that run; during a look
     Instant looked_at_ = 0;
 };
 

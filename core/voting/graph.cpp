@@ -129,4 +129,18 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
     return graph;
 }
 
+std::vector<Lane> lanes_of(const Graph& graph, std::uint32_t position) {
+    std::vector<Lane> lanes;
+    for (const Part& part : graph.parts) {
+        ASSERT(part.keeper != everyone && part.reduce_hops == 0);
+        if (part.elements == 0 || (part.source != position && part.keeper != position)) continue;
+        const bool stays = part.source == part.keeper;
+        const std::uint32_t hops = stays ? 0 : 1;
+        const Lane lane{part.source == position ? part.keeper : part.source, !stays && part.source == position,
+                        Part{part.elements, 0, 0, hops, hops, part.send_offset, part.receive_offset}};
+        lanes.insert(stays ? lanes.begin() : lanes.end(), lane);
+    }
+    return lanes;
+}
+
 }  // namespace pccl::core

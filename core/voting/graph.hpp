@@ -17,6 +17,9 @@
 //   send             one             0        0             w-1             w-1
 //   barrier          none
 //
+// A gather, a scatter and an all_to_all may also use direct edges: then each part goes from its source to its keeper in
+// one hop (lanes_of). The master chooses.
+//
 // The ring of a send is a path: from the sender, position 0, to the receiver, the last position.
 //
 // Arrays of pieces are ordered by the index of members, whatever their positions are. The cuts of an all-reduce are equal,
@@ -73,5 +76,15 @@ struct Graph {
 // ring order; not needed for a broadcast, a reduce, a barrier and a send, nor for an all_reduce with equal parts.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {});
+
+// One part of a collective over direct edges, at one of its members.
+struct Lane {
+    std::uint32_t peer = 0;  // the position of the other end; this member's own for what stays here
+    bool sends = false;      // from here to the other end
+    Part part;               // on a path of two members, from position 0 to position 1; what stays here: at position 0
+};
+// The lanes of the member at `position`: those with elements, what stays here first. Every part of the graph has a
+// keeper. The two ends of a lane cut the same part, so they number its slices alike.
+std::vector<Lane> lanes_of(const Graph& graph, std::uint32_t position);
 
 }  // namespace pccl::core

@@ -318,8 +318,10 @@ PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void
  * and has room for `recv_capacity` elements; sendbuf must be outside of recvbuf. Other members may pass null for
  * recvbuf and any capacity; nothing is written there.
  *
- * Arrays that travel through a member need memory there, beside its buffers (PCCL_MAX_SCRATCH_BYTES limits it). This
- * holds for pcclScatter and pcclAllToAll, too.
+ * Arrays of more than 16 KiB go around the ring at first, and over direct connections between their two members when
+ * the master finds that these work, in groups of at most 32 members. After a direct connection failed, they go around
+ * the ring for a while. Arrays that travel through a member need memory there, beside its buffers (PCCL_MAX_SCRATCH_BYTES
+ * limits it). All this holds for pcclScatter and pcclAllToAll, too.
  *
  * Errors:
  * - pcclInvalidArgument at all members if the sum of counts is more than the root's capacity.

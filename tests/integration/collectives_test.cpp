@@ -279,6 +279,54 @@ TEST_CASE("three members: every collective, every size") { every_collective(3); 
 
 TEST_CASE("four members: every collective, every size") { every_collective(4); }
 
+// The first ones go around the ring, and make the master want the direct edges.
+TEST_CASE("pieces come to travel one hop") {
+    constexpr std::size_t world = 4, each = 40'000, tries_max = 200;
+    const LocalRun run(world);
+    const std::vector<std::size_t> order = order_of(run, world);
+    std::vector<std::size_t> index_of(world);
+    for (std::size_t k = 0; k < world; ++k) index_of[order[k]] = k;
+    const pcclPeerId_t root = id_of(run[order[2]]);
+    const pcclPieces_t pieces = {nullptr, world};
+    for (const char* kind : {"gather", "scatter", "all_to_all"}) {
+        INFO(kind);
+        const bool gathers = kind == std::string("gather"), scatters = kind == std::string("scatter");
+        // Of a gather and a scatter all pieces but the root's, of an all_to_all all but those that stay.
+        const std::size_t fewest = sizeof(std::uint32_t) * each * (world - 1) * (gathers || scatters ? 1 : world);
+        std::size_t sent = 0;
+        for (std::size_t attempt = 0; attempt < tries_max && sent != fewest; ++attempt) {
+            std::vector<Values> send(world), got(world, Values(world * each, 77));
+            std::vector<Info> infos(world);
+            for (std::size_t i = 0; i < world; ++i) send[i] = drawn(world * each, 10 * attempt + i);
+            const auto results = on_all(run, world, [&](std::size_t i, pcclComm_t* comm) {
+                const pcclCopyDescriptor_t descriptor = copy_of(each, 17);
+                pcclCollectiveInfo_t* info = &infos[i].info;
+                if (gathers)
+                    return pcclGather(send[i].data(), got[i].data(), got[i].size(), &root, &descriptor, comm, info);
+                if (scatters)
+                    return pcclScatter(send[i].data(), &pieces, got[i].data(), got[i].size(), &root, &descriptor, comm,
+                                       info);
+                return pcclAllToAll(send[i].data(), &pieces, got[i].data(), got[i].size(), &descriptor, comm, info);
+            });
+            REQUIRE(all_are(results, pcclSuccess));
+            sent = 0;
+            for (std::size_t i = 0; i < world; ++i) {
+                sent += infos[i].info.tx_bytes;
+                const auto piece = [&](std::size_t from, std::size_t number, std::size_t to) {
+                    return std::equal(send[from].begin() + static_cast<std::ptrdiff_t>(number * each),
+                                      send[from].begin() + static_cast<std::ptrdiff_t>((number + 1) * each),
+                                      got[i].begin() + static_cast<std::ptrdiff_t>(to * each));
+                };
+                if (scatters) CHECK(piece(order[2], index_of[i], 0));
+                for (std::size_t k = 0; k < world && !scatters && (!gathers || i == order[2]); ++k)
+                    CHECK(piece(order[k], gathers ? 0 : index_of[i], k));
+            }
+            CHECK(sent >= fewest);
+        }
+        CHECK(sent == fewest);
+    }
+}
+
 TEST_CASE("collectives of several kinds are in flight together") {
     constexpr std::size_t world = 3, count = 60'000, each = count / world, kinds = 9;
     const LocalRun run(world);

@@ -406,6 +406,133 @@ TEST_CASE("pieces cross only the edges between their two members, each once") {
     }
 }
 
+namespace {
+
+// Plays a collective over direct edges. Returns the bytes that cross edges.
+std::uint64_t play_direct(const Graph& graph, std::vector<Bytes> inputs, const std::vector<Bytes>& results,
+                          bool in_place) {
+    const auto world = static_cast<std::uint32_t>(inputs.size());
+    Limits limits;
+    limits.slice_bytes = 16;
+    ReduceShape shape;
+    shape.type = DataType::u8;
+    const auto make = [&](const Lane& lane, std::uint32_t position) {
+        Operation::Identity id;
+        id.id = 1;
+        id.world = 2;
+        id.position = position;
+        Graph part;
+        part.shared = false;
+        part.parts.push_back(lane.part);
+        auto op = std::make_unique<Operation>(id, shape, part, send_id, in_place ? send_id : receive_id, limits);
+        op->direct = op->prepared = op->neighbour_ready = true;
+        op->result = op->has_scratch() ? scratch_id : op->receive;
+        return op;
+    };
+    std::vector<Bytes> outputs = inputs;
+    for (std::uint32_t p = 0; p < world && !in_place; ++p) outputs[p] = Bytes(results[p].size(), untouched);
+    std::uint64_t crossed = 0;
+    for (std::uint32_t from = 0; from < world; ++from) {
+        for (const Lane& lane : lanes_of(graph, from)) {
+            const bool stays = lane.peer == from;
+            if (!lane.sends && !stays) continue;
+            const std::vector<Lane> theirs = lanes_of(graph, lane.peer);
+            const auto same = std::find_if(theirs.begin(), theirs.end(), [&](const Lane& other) {
+                return other.peer == from && !other.sends;
+            });
+            REQUIRE(same != theirs.end());
+            const auto source = make(lane, 0), target = make(*same, stays ? 0 : 1);
+            REQUIRE(source->slices() == target->slices());
+            CHECK_FALSE(source->finished());
+            std::uint32_t left = 0;
+            for (std::uint32_t own = source->take_input(); own != Operation::none; own = source->take_input()) {
+                source->half(1, own).in = InState::landed;
+                ++source->finals;
+                if (source->forwards_final(own)) source->enqueue(1, own);
+                ++left;
+            }
+            REQUIRE(left == source->slices());
+            CHECK(source->finished() == stays);
+            Bytes scratch(target->scratch_bytes());
+            for (std::uint32_t slice = 0; slice < source->slices(); ++slice) {
+                REQUIRE(source->byte_length(slice) == target->byte_length(slice));
+                const BufferRef place = target->final_ref(slice);
+                const auto begin = inputs[from].begin() + static_cast<std::ptrdiff_t>(source->byte_offset(slice));
+                // Where its input already is.
+                if (place.id == send_id) CHECK((stays && place.offset == target->receive_offset(slice)));
+                Bytes& to = place.id == scratch_id ? scratch : outputs[lane.peer];
+                REQUIRE(place.offset + place.length <= to.size());
+                std::copy_n(begin, place.length, to.begin() + static_cast<std::ptrdiff_t>(place.offset));
+                if (stays) continue;
+                REQUIRE(target->takes(1, slice));
+                const Operation::Next next = source->peek(0, Operation::none);
+                REQUIRE((next.phase == 1 && next.slice == slice));
+                source->pop(next);
+                source->leaves(1, slice, 1);
+                CHECK_FALSE(source->finished());
+                source->acknowledged(1, slice);
+                ++target->finals;
+                crossed += place.length;
+            }
+            CHECK(source->finished());
+            CHECK((stays || target->finished()));
+            source->check();
+            for (std::uint32_t slice = 0; slice < target->slices() && target->has_scratch(); ++slice) {
+                CHECK(target->keeps(slice));
+                std::copy_n(scratch.begin() + static_cast<std::ptrdiff_t>(target->final_ref(slice).offset),
+                            target->byte_length(slice),
+                            outputs[lane.peer].begin() + static_cast<std::ptrdiff_t>(target->receive_offset(slice)));
+            }
+        }
+    }
+    for (std::uint32_t p = 0; p < world; ++p) {
+        INFO("position " << p);
+        Bytes expected = in_place ? inputs[p] : results[p];
+        if (in_place) std::copy(results[p].begin(), results[p].end(), expected.begin());
+        CHECK(outputs[p] == expected);
+    }
+    return crossed;
+}
+
+}  // namespace
+
+TEST_CASE("over direct edges each piece crosses one edge, once, and arrives where it belongs") {
+    for (std::uint32_t world = 2; world <= 9; ++world) {
+        for (std::uint32_t root = 0; root < world; ++root) {
+            INFO("world " << world << " root " << root);
+            const std::vector<Piece> pieces = pieces_for(world);
+            const std::uint64_t total = total_of(pieces);
+            std::vector<Bytes> own, whole(world), at_root(world), parts;
+            whole[root] = drawn(total, 1);
+            for (std::uint32_t p = 0; p < world; ++p) {
+                own.push_back(drawn(pieces[p].count, p));
+                parts.push_back(part_of(whole[root], offset_of(pieces, p), pieces[p].count));
+            }
+            at_root[root] = Bytes(total);
+            for (std::uint32_t p = 0; p < world; ++p)
+                std::copy(own[p].begin(), own[p].end(),
+                          at_root[root].begin() + static_cast<std::ptrdiff_t>(offset_of(pieces, p)));
+            const Graph gather = graph_of(CollectiveKind::gather, world, 0, root, pieces);
+            CHECK(play_direct(gather, own, at_root, false) == total - pieces[root].count);
+            const Graph scatter = graph_of(CollectiveKind::scatter, world, 0, root, pieces);
+            CHECK(play_direct(scatter, whole, parts, false) == total - pieces[root].count);
+            std::vector<Bytes> rooms = whole;
+            for (std::uint32_t p = 0; p < world; ++p) {
+                if (p != root) rooms[p].assign(parts[p].size(), untouched);
+            }
+            CHECK(play_direct(scatter, rooms, parts, true) == total - pieces[root].count);
+        }
+        const Uneven uneven(world);
+        std::uint64_t fewest = 0;
+        for (std::uint32_t p = 0; p < world; ++p) {
+            for (std::uint32_t to = 0; to < world; ++to)
+                fewest += p == to ? 0 : uneven.pieces[p].for_member(uneven.pieces[to].index);
+        }
+        const Graph pairs = graph_of(CollectiveKind::all_to_all, world, 0, 0, uneven.pieces);
+        CHECK(play_direct(pairs, uneven.rows, uneven.columns, false) == fewest);
+    }
+}
+
 TEST_CASE("a broadcast and an all-gather move each slice over each edge but one") {
     const std::vector<Bytes> inputs = inputs_of(5, 160);
     Ring ring(graph_of(CollectiveKind::broadcast, 5, 160, 2), 160, inputs, std::vector<std::size_t>(5, 160), false);
