@@ -187,11 +187,26 @@ void draw_addresses(Scenario& s, std::uint32_t on) {
     for (PeerPlan& plan : s.peers) (interfaces ? plan.two_interfaces : plan.advertises) = gateways.chance(700'000);
 }
 
+// Only the founder has the state, nobody can dial it, and the others come at once.
+void draw_hidden_founder(Scenario& s, Draw& draw) {
+    PeerPlan& founder = s.peers.front();
+    if (s.peers.size() < 3 || !s.workload.sync || founder.advertises || founder.two_interfaces || !draw.chance(150'000))
+        return;
+    const Instant come = founder.start + draw.log_uniform(10 * millisecond, second);
+    for (PeerPlan& plan : s.peers) {
+        plan.translator = sim::Translator::none;
+        plan.site = 0;
+        if (&plan != &founder && draw.chance(800'000)) plan.start = come;
+    }
+    founder.translator = draw.chance(500'000) ? sim::Translator::cone : sim::Translator::symmetric;
+    founder.site = 10;
+}
+
 // Peers behind address translators, so that every two of them can connect somehow: any kind but the strictest, or
 // at most one network behind the strictest one and all others reachable.
 void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
     Draw draw(mix(s.seed, 290));
-    const bool alone = options.classes == class_nat;
+    const bool alone = (options.classes & ~class_sync) == class_nat;
     const bool roams =
         std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& fault) { return fault.kind == FaultKind::roam; });
     if (!(on & class_nat) || roams || s.even || !(draw.chance(translated_per_million) || alone)) return;
@@ -211,6 +226,7 @@ void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_
         if (plan.translator != sim::Translator::none && plan.site < 10 && !(strict && plan.site == strict_site))
             plan.translator = strict ? sim::Translator::open : sim::Translator::cone;
     }
+    draw_hidden_founder(s, draw);
 }
 
 // Limits that the run just reaches.

@@ -31,7 +31,8 @@ public:
     virtual std::uint16_t outer_dial_port_of(const Uuid& source) const = 0;
     // Adds the pass by which `from` proves its name to the target.
     virtual void add_pass(const Uuid& from, proto::DialTarget& target) const = 0;
-    virtual void add_pass(const Uuid& from, proto::SyncHolder& target) const = 0;
+    // Writes the address at which `from` reaches the holder, and the same pass.
+    virtual void add_way(const Uuid& from, proto::SyncHolder& holder) const = 0;
 
     // How long nothing has come from it. Only for a peer with a link.
     virtual Duration silence_of(const Uuid& peer) const = 0;

@@ -431,7 +431,7 @@ void Registry::tell(const Uuid& uuid, proto::Answer answer) {
         return;
     }
     if (answer.has_sync()) {
-        for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_pass(uuid, holder);
+        for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_way(uuid, holder);
     }
     proto::MasterMessage message;
     *message.mutable_answer() = std::move(answer);
@@ -557,7 +557,11 @@ void Registry::add_pass_to(const Uuid& from, Target& target) const {
 }
 
 void Registry::add_pass(const Uuid& from, proto::DialTarget& target) const { add_pass_to(from, target); }
-void Registry::add_pass(const Uuid& from, proto::SyncHolder& target) const { add_pass_to(from, target); }
+
+void Registry::add_way(const Uuid& from, proto::SyncHolder& holder) const {
+    if (const auto endpoint = endpoint_for(from, uuid_of(holder.peer()))) write(*endpoint, *holder.mutable_address());
+    add_pass_to(from, holder);
+}
 
 Duration Registry::silence_of(const Uuid& peer) const { return turn_.now - links_.at(link_of(peer)).last_received; }
 

@@ -94,7 +94,7 @@ public:
     std::uint16_t dial_port_of(const Uuid& source) const override;
     std::uint16_t outer_dial_port_of(const Uuid& source) const override;
     void add_pass(const Uuid& from, proto::DialTarget& target) const override;
-    void add_pass(const Uuid& from, proto::SyncHolder& target) const override;
+    void add_way(const Uuid& from, proto::SyncHolder& holder) const override;
     Duration silence_of(const Uuid& peer) const override;
     bool deaf(const Uuid& peer) const override { return links_.deaf(links_.at(link_of(peer))); }
     OpId resumed_after(const Uuid& member) const override { return sessions_.at(member).resumed_after; }

@@ -174,9 +174,8 @@ std::vector<Uuid> SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
         named.push_back(holder.uuid);
         auto* entry = told->add_holders();
         entry->set_peer(to_bytes(holder.uuid));
-        write(state_.members.at(holder.uuid).endpoint, *entry->mutable_address());
         entry->set_whole(holder.whole);
-        roster_.add_pass(uuid, *entry);
+        roster_.add_way(uuid, *entry);
     }
     roster_.say(uuid, std::move(message));
     return named;
