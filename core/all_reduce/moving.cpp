@@ -525,8 +525,8 @@ void Exchange::forget_predecessors() {
 }
 
 proto::LinkMessage Exchange::heartbeat() const {
-    // Without the master this peer may have missed the start of an operation that its neighbours have begun. Over direct
-    // edges nobody forwards anything, so what this peer waits for is no reason to send nothing.
+    // Without the master this peer may have missed the start of an operation that its neighbours have begun. Over
+    // direct edges nobody forwards anything, so what this peer waits for is no reason to send nothing.
     const bool starved =
         !session_.master_open() || std::any_of(reductions_.all().begin(), reductions_.all().end(),
                                                [](const auto& entry) {
@@ -605,8 +605,8 @@ void Exchange::describe_edges(Packed& state) const {
 std::string Exchange::explain_operations() const {
     std::string text;
     for (const auto& [id, op] : reductions_.all()) {
-        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id.op & 0xFFFFFFFF, op->finals, op->slices(),
-                          op->free_credit(), op->neighbour_ready ? "" : " neighbour not ready",
+        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id.op & 0xFFFFFFFF, op->finals,
+                          op->slices(), op->free_credit(), op->neighbour_ready ? "" : " neighbour not ready",
                           op->prepared ? "" : " not prepared", op->decided ? " decided" : "", op->computes);
     }
     return text;

@@ -310,7 +310,8 @@ bool Operations::goes_direct(GroupId group, const std::vector<Uuid>& ring, const
     if (!in_pieces || ring.size() > turn_.limits.direct_peers_max) return false;
     const Uuid root = uuid_of(shape.root());
     const auto at = kind == CollectiveKind::all_to_all ? 0 : std::find(ring.begin(), ring.end(), root) - ring.begin();
-    const Graph graph = graph_of(kind, static_cast<std::uint32_t>(ring.size()), 0, static_cast<std::uint32_t>(at), pieces);
+    const Graph graph =
+        graph_of(kind, static_cast<std::uint32_t>(ring.size()), 0, static_cast<std::uint32_t>(at), pieces);
     std::uint64_t travels = 0, along_the_ring = 0;
     for (const Part& part : graph.parts) {
         travels += part.copy_hops == 0 ? 0 : part.elements;

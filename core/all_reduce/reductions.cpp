@@ -420,7 +420,8 @@ void Reductions::begin_lanes(OpId id) {
 
 void Reductions::request_memory(Operation& op) {
     if (op.partial_landings() > 0) {
-        op.slots = memory_.request(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes, OperationMemory{op.key()});
+        op.slots =
+            memory_.request(static_cast<std::uint64_t>(op.slot_count) * op.slot_bytes, OperationMemory{op.key()});
         ++op.buffers_pending;
     }
     op.result = op.receive;
