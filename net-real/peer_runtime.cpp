@@ -277,7 +277,7 @@ struct PeerRuntime::State final : LoopClient {
                 command.identity = keys->begin_membership(error);
                 if (command.identity.is_nil()) return failed(core::Result::invalid_argument, std::move(error));
             } else {
-                if (!credentials->join(masters(), given_up, error))
+                if (!credentials->join(masters(), settings.timeouts.master, given_up, error))
                     return failed(credentials->was_refused() ? core::Result::invalid_argument
                                                              : core::Result::master_connection_failed,
                                   std::move(error));

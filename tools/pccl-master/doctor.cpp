@@ -286,7 +286,7 @@ private:
     void look_from_outside() {
         std::string error;
         const bool enrols = identity_ != nullptr;
-        if (enrols && !identity_->join(masters_, nullptr, error)) {
+        if (enrols && !identity_->join(masters_, 0, nullptr, error)) {
             report_.add(Mark::bad, "invitation", error);
             return;
         }
