@@ -4,6 +4,7 @@ Two members reduce one array over TCP, with and without TLS in turn, so that wha
 Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The bound
 is the ratio that encryption alone would cause: what OpenSSL takes to encrypt and decrypt the bytes, shared by the cores.
 Then both run while strangers dial all ports as fast as they can. All processes share the cores of this machine.
+``--wan`` measures on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root), and nothing else.
 Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
 """
 
@@ -22,6 +23,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from compare import networks
 
 _MEMBERS = 2
 
@@ -66,10 +69,13 @@ class Strangers:
 
 
 class Members:
-    def __init__(self, programs: Path, secure: bool, directory: str, count: int) -> None:
+    def __init__(
+        self, programs: Path, secure: bool, directory: str, count: int, network: networks.Network | None = None
+    ) -> None:
         self._programs, self._directory = programs, directory
+        place, host = ([], "127.0.0.1") if network is None else network.master()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PCCL_")} | {"PCCL_LOG_LEVEL": "FATAL"}
-        command = [programs / "pccl-master", "--listen", "127.0.0.1:0", "--state-dir", directory]
+        command = [*place, programs / "pccl-master", "--listen", f"{host}:0", "--state-dir", directory]
         self._master = subprocess.Popen(
             [*map(str, command), *(["--secure"] if secure else [])],
             stdout=subprocess.PIPE, text=True, env=environment,
@@ -88,10 +94,11 @@ class Members:
                     text=True, env=environment,
                 ).strip()  # fmt: skip
             began = time.monotonic()
+            inside = [] if network is None else network.prefix(rank)
             self._members.append(
                 subprocess.Popen(
-                    [str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
-                     "--master-host", "127.0.0.1", "--master-port", str(port)],
+                    [*inside, str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
+                     "--master-host", host, "--master-port", str(port)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own,
                 )
             )  # fmt: skip
@@ -171,9 +178,11 @@ def open_connections(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def members(programs: Path, secure: bool, count: int = _MEMBERS) -> Iterator[Members]:
+def members(
+    programs: Path, secure: bool, count: int = _MEMBERS, network: networks.Network | None = None
+) -> Iterator[Members]:
     with tempfile.TemporaryDirectory() as directory:
-        run = Members(programs, secure, directory, count)
+        run = Members(programs, secure, directory, count, network)
         try:
             yield run
         finally:
@@ -188,7 +197,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="times with and without (default: %(default)s)")
     parser.add_argument("--strangers", type=int, default=4, help="threads that dial (default: %(default)s)")
     parser.add_argument("--joins", type=int, default=7, help="runs for the times of joining and revoking; 0: none")
+    parser.add_argument("--wan", action="store_true", help="64 MiB over 1 Gbit/s and 40 ms, with and without TLS")
     options = parser.parse_args()
+    if options.wan:
+        measure_wan(options)
+        return 0
     size = options.mib << 20
     times: dict[bool, list[float]] = {False: [], True: []}
     used: dict[bool, list[float]] = {False: [], True: []}
@@ -226,6 +239,32 @@ def main() -> int:
     if options.joins > 0:
         measure_joins(options)
     return 0
+
+
+def measure_wan(options: argparse.Namespace) -> None:
+    size = 64 << 20
+    setting = networks.Setting("wan", interface_mbit=1000, latency_ms=20)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with networks.wan(setting, _MEMBERS, options.programs) as network:
+        with (
+            members(options.programs, False, network=network) as plain,
+            members(options.programs, True, network=network) as secure,
+        ):
+            runs = {False: plain, True: secure}
+            for run in runs.values():
+                run.reduce(size, 2)  # the windows of TCP grow
+            for _ in range(options.rounds):
+                for is_secure, run in runs.items():
+                    times[is_secure] += run.reduce(size, options.iterations)[0]
+        counted = network.end_delay_line()
+    print(f"all-reduce of 64 MiB, {_MEMBERS} members, {setting.text()}; {options.rounds} times {options.iterations} in turn;"
+          f" packets were at most {counted.get('late_us_p99', 0):.0f} us late (99 %)")  # fmt: skip
+    best = {is_secure: min(own) for is_secure, own in times.items()}
+    median = {is_secure: statistics.median(own) for is_secure, own in times.items()}
+    for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
+        print(f"  {name:12} best {best[is_secure]:7.1f} ms, median {median[is_secure]:7.1f} ms")
+    print(f"  ratio        best {best[True] / best[False]:7.3f}   , median {median[True] / median[False]:7.3f}"
+          "   (bound: 1.03)")  # fmt: skip
 
 
 def measure_joins(options: argparse.Namespace) -> None:
