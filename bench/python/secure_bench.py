@@ -81,9 +81,21 @@ class Members:
             stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert self._master.stdout is not None
+        self._members: list[subprocess.Popen[str]] = []
+        try:
+            self._start_members(programs, secure, directory, count, host, network, environment)
+        except BaseException:
+            for process in [self._master, *self._members]:
+                process.kill()
+            raise
+
+    def _start_members(
+        self, programs: Path, secure: bool, directory: str, count: int, host: str,
+        network: networks.Network | None, environment: dict[str, str],
+    ) -> None:  # fmt: skip
+        assert self._master.stdout is not None
         port = int(self._master.stdout.readline().rsplit(":", 1)[1])
         self.ports = [port]
-        self._members: list[subprocess.Popen[str]] = []
         began = time.monotonic()
         for rank in range(count):
             own = environment | {"PCCL_SHARED_MEMORY": "0", "PCCL_PORT_RANGE": str(free_port())}
