@@ -40,13 +40,14 @@ Exchange::Exchange(std::unique_ptr<Stream> stream, const Stop& stop, core::Durat
       deadline_(EventLoop::now() + limit) {}
 
 bool Exchange::open(std::string& error) {
+    // A connection that was dialled is not made yet, unless the path is very short.
     for (;;) {
+        if (!wait(stream_->opening_wait() == Stream::Wait::writable ? POLLOUT : POLLIN, error)) return false;
         switch (stream_->open(error)) {
         case Stream::Opening::open: return true;
         case Stream::Opening::failed: return false;
         case Stream::Opening::waiting: break;
         }
-        if (!wait(stream_->opening_wait() == Stream::Wait::writable ? POLLOUT : POLLIN, error)) return false;
     }
 }
 

@@ -12,19 +12,25 @@ namespace {
 
 bool is_unspecified(const core::Endpoint& endpoint) { return endpoint.address == core::Endpoint{}.address; }
 
+bool begins(const core::Endpoint& endpoint, std::initializer_list<std::uint8_t> bytes) {
+    return std::equal(bytes.begin(), bytes.end(), endpoint.address.begin());
+}
+
 }  // namespace
 
-bool is_public(const core::Endpoint& endpoint) {
+bool is_private(const core::Endpoint& endpoint) {
     const auto& a = endpoint.address;
-    if (is_unspecified(endpoint) || core::is_confined(endpoint)) return false;
-    const auto begins = [&a](std::initializer_list<std::uint8_t> bytes) {
-        return std::equal(bytes.begin(), bytes.end(), a.begin());
-    };
-    if (endpoint.is_v6) return (a[0] & 0xFE) != 0xFC && !begins({0x20, 0x01, 0x0D, 0xB8});
-    const bool is_private = begins({10}) || (a[0] == 172 && (a[1] & 0xF0) == 16) || begins({192, 168});
+    if (endpoint.is_v6) return (a[0] & 0xFE) == 0xFC;
     const bool is_shared = a[0] == 100 && (a[1] & 0xC0) == 64;  // between a provider and its customers
-    const bool is_example = begins({192, 0, 2}) || begins({198, 51, 100}) || begins({203, 0, 113});
-    return !is_private && !is_shared && !is_example;
+    return begins(endpoint, {10}) || (a[0] == 172 && (a[1] & 0xF0) == 16) || begins(endpoint, {192, 168}) || is_shared;
+}
+
+bool is_public(const core::Endpoint& endpoint) {
+    if (is_unspecified(endpoint) || core::is_confined(endpoint) || is_private(endpoint)) return false;
+    if (endpoint.is_v6) return !begins(endpoint, {0x20, 0x01, 0x0D, 0xB8});
+    const bool is_example =
+        begins(endpoint, {192, 0, 2}) || begins(endpoint, {198, 51, 100}) || begins(endpoint, {203, 0, 113});
+    return !is_example;
 }
 
 std::optional<core::Endpoint> public_address_of(const std::optional<core::Endpoint>& local) {

@@ -9,6 +9,7 @@
 #include "net-real/journal_store.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/tls/operator_keys.hpp"
+#include "net-real/tls/revocations.hpp"
 #include "net-real/workers.hpp"
 
 #include <algorithm>
@@ -55,6 +56,7 @@ struct MasterRuntime::State final : LoopClient {
     bool failed = false;                        // it ended by itself, not by interrupt() or stop()
     std::unique_ptr<tls::Authority> authority;  // a secure run with invitations
     std::unique_ptr<tls::OperatorKeys> keys;    // a secure run with certificates of the operator
+    std::unique_ptr<tls::Revocations> revocations;  // of such a run with a state directory
     static constexpr core::Duration keys_interval = 30 * core::second;
     core::Instant look_at_keys = 0;  // loop's thread only
     static constexpr int enrolments_max = 256;
@@ -127,6 +129,7 @@ struct MasterRuntime::State final : LoopClient {
         return keys->context();
     }
     bool admits(const tls::CertificateName& name, std::string& why) override {
+        if (revocations != nullptr) return revocations->admits(name, why);
         return authority == nullptr || authority->admits(name, why);
     }
     std::string refusal(const std::string& why) override {
@@ -189,6 +192,10 @@ struct MasterRuntime::State final : LoopClient {
                                         "state directory",
                                         directory);
                 return false;
+            }
+            if (!directory.empty() && revocations == nullptr) {
+                revocations = tls::Revocations::open(directory, error);
+                if (revocations == nullptr) return false;
             }
             keys = tls::OperatorKeys::open(tls::Context::Side::master, settings.tls_files, error);
             if (keys == nullptr) return false;
@@ -319,10 +326,14 @@ core::MasterStatus MasterRuntime::status() const { return state_->machine.status
 
 tls::Authority* MasterRuntime::authority() { return state_->authority.get(); }
 
+tls::Revocations* MasterRuntime::revocations() { return state_->revocations.get(); }
+
 bool MasterRuntime::revoke(const std::string& name, std::size_t& removed, std::string& error) {
     State& state = *state_;
     std::vector<core::Uuid> peers;
-    if (!state.authority->revoke(name, peers, error)) return false;
+    const bool is_revoked = state.authority != nullptr ? state.authority->revoke(name, peers, error)
+                                                       : state.revocations->revoke(name, peers, error);
+    if (!is_revoked) return false;
     removed = peers.size();
     state.log(Severity::warn, core::formatted("the certificates of {} were revoked ({} ids)", name, removed));
     (void)state.loop->post([&state, peers] {

@@ -163,6 +163,12 @@ void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std:
         return;
     }
     if (!connection->by_tcp) {
+        // A master that very many peers dial at once closes some of the connections. Without TLS it does so when they
+        // are open, and the machine dials again. With TLS it is to do the same.
+        if (connection->tls != nullptr && connection->wanted.is_nil() && connection->tls->was_abandoned()) {
+            connection->state = State::open;
+            pending_.push_back(core::LinkOpened{connection->link.id(), core::Endpoint{}});
+        }
         lose(connection, reason);
         return;
     }

@@ -2,11 +2,13 @@
 
 #include "core/base/format.hpp"
 #include "core/peer_machine.hpp"
+#include "core/topology/address_rules.hpp"
 #include "include/ccoip.h"
 #include "net-real/calls.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/exposure.hpp"
+#include "net-real/port_mapping.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/tls/enrolment.hpp"
@@ -30,6 +32,7 @@ namespace pccl::real {
 namespace {
 
 constexpr core::Duration leave_time = 2 * core::second;
+constexpr core::Duration port_mapping_time = 2 * core::second;
 // A certificate that could not be renewed is tried again after this time.
 constexpr std::chrono::seconds renew_again{30};
 
@@ -81,6 +84,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.port_first = environment.port_first;
     settings.port_last = environment.port_last;
     settings.advertised = environment.advertised;
+    settings.port_mapping = environment.port_mapping;
     settings.congestion_control = environment.tcp_congestion;
     settings.shared_memory = environment.shared_memory;
     settings.invite = environment.invite;
@@ -133,6 +137,7 @@ struct PeerRuntime::State final : LoopClient {
     std::condition_variable keeper_wakeup;
     bool keeper_stops = false;  // under keeper_mutex
     std::thread keeper;         // renews the certificate; begun under keeper_mutex, and not after keeper_stops
+    std::unique_ptr<PortMapping> mapping;  // null: none. Written by start() only
     std::unique_ptr<EventLoop> loop = make_loop();
 
     std::unique_ptr<EventLoop> make_loop() {
@@ -219,6 +224,29 @@ struct PeerRuntime::State final : LoopClient {
         return std::move(call->completion);
     }
 
+    // ---- the router
+
+    // Nothing if no port can be had: then others reach this peer as if nobody had asked.
+    void map_port() {
+        if (!settings.port_mapping || settings.advertised || mapping != nullptr) return;
+        if (settings.bind_address && (settings.bind_address->is_v6 || core::is_confined(*settings.bind_address))) return;
+        std::string why;
+        mapping = PortMapping::ask(
+            loop->port(), port_mapping_time, [this](Severity severity, std::string_view text) { log(severity, text); },
+            why);
+        if (mapping != nullptr && is_private(mapping->outer())) {
+            why = core::formatted("its outer address {} is a private one too, so another router is in front of it",
+                                  core::to_text(mapping->outer()));
+            mapping.reset();
+        }
+        if (mapping != nullptr)
+            log(Severity::info, core::formatted("the router forwards {} to port {} of this peer",
+                                                core::to_text(mapping->outer()), loop->port()));
+        else
+            log(Severity::warn, "the router gives this peer no port (" + why + "); forward one by hand, and set "
+                                "PCCL_ADVERTISE_ADDRESS, or unset PCCL_PORT_MAPPING");
+    }
+
     // ---- certificates
 
     // Resolves the invitation. False: `error` names cause and remedy.
@@ -277,7 +305,7 @@ struct PeerRuntime::State final : LoopClient {
                 command.identity = keys->begin_membership(error);
                 if (command.identity.is_nil()) return failed(core::Result::invalid_argument, std::move(error));
             } else {
-                if (!credentials->join(masters(), given_up, error))
+                if (!credentials->join(masters(), settings.timeouts.master, given_up, error))
                     return failed(credentials->was_refused() ? core::Result::invalid_argument
                                                              : core::Result::master_connection_failed,
                                   std::move(error));
@@ -440,8 +468,11 @@ bool PeerRuntime::start(std::string& error) {
     config.gang_patience = state.settings.gang_patience;
     config.stripes = state.settings.stripes;
     config.listen_port = state.loop->port();
-    config.has_advertised = state.settings.advertised.has_value();
-    if (config.has_advertised) {
+    state.map_port();
+    config.has_advertised = state.settings.advertised.has_value() || state.mapping != nullptr;
+    if (state.mapping != nullptr) {
+        config.advertised = state.mapping->outer();
+    } else if (config.has_advertised) {
         config.advertised = *state.settings.advertised;
         if (config.advertised.port == 0) config.advertised.port = config.listen_port;
     }
@@ -527,6 +558,7 @@ void PeerRuntime::stop() {
     if (state.started) state.run(core::CommandLeave{}, std::nullopt, nullptr, leave_time);
     state.stopped = true;
     state.end_renewals();
+    state.mapping.reset();
     state.loop->request_stop();
     state.loop->join();
     state.calls.fail_all(failed(core::Result::internal_error, "the communicator was closed"));

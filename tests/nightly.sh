@@ -129,9 +129,9 @@ nightly_part() {
             build_preset asan "$build/asan" tls_storm
             # Each chunk draws from a seed of its own.
             # shellcheck disable=SC2016
-            counted tls "$plays" 50000 bash -c '"$0" 50000 "$PCCL_KILL_SEED"' "$build/bin/tls_storm" &&
-                counted tls-sanitized "$((plays / 10))" 10000 bash -c '"$0" 10000 "$PCCL_KILL_SEED"' \
-                    "$build/asan/bin/tls_storm" ;;
+            counted tls "$plays" 500000 bash -c '"$0" 500000 "$PCCL_KILL_SEED" "$1"' "$build/bin/tls_storm" "$jobs" &&
+                counted tls-sanitized "$((plays / 10))" 100000 bash -c '"$0" 100000 "$PCCL_KILL_SEED" "$1"' \
+                    "$build/asan/bin/tls_storm" "$jobs" ;;
         secure)
             bash tests/integration/with_tls.sh "${cmake_program%cmake}ctest" --test-dir "$build" --output-on-failure \
                 -L integration -E "$secure_left_out" ;;

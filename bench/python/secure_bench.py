@@ -1,8 +1,11 @@
 """What a secure run costs on loopback: ``./dev bench tls``.
 
-Two members reduce one array over TCP, with and without TLS, and with TLS while strangers dial all ports as fast as they can.
-Prints the median time of each, and the ratios. Both processes, and the strangers, share the cores of this machine.
-Then: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
+Two members reduce one array over TCP, with and without TLS in turn, so that what else the machine does meets both.
+Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The bound
+is the ratio that encryption alone would cause: what OpenSSL takes to encrypt and decrypt the bytes, shared by the cores.
+Then both run while strangers dial all ports as fast as they can. All processes share the cores of this machine.
+``--wan`` measures on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root), and nothing else.
+Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from compare import networks
 
 _MEMBERS = 2
 
@@ -64,18 +69,33 @@ class Strangers:
 
 
 class Members:
-    def __init__(self, programs: Path, secure: bool, directory: str, count: int) -> None:
+    def __init__(
+        self, programs: Path, secure: bool, directory: str, count: int, network: networks.Network | None = None
+    ) -> None:
         self._programs, self._directory = programs, directory
+        place, host = ([], "127.0.0.1") if network is None else network.master()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PCCL_")} | {"PCCL_LOG_LEVEL": "FATAL"}
-        command = [programs / "pccl-master", "--listen", "127.0.0.1:0", "--state-dir", directory]
+        command = [*place, programs / "pccl-master", "--listen", f"{host}:0", "--state-dir", directory]
         self._master = subprocess.Popen(
             [*map(str, command), *(["--secure"] if secure else [])],
             stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert self._master.stdout is not None
+        self._members: list[subprocess.Popen[str]] = []
+        try:
+            self._start_members(programs, secure, directory, count, host, network, environment)
+        except BaseException:
+            for process in [self._master, *self._members]:
+                process.kill()
+            raise
+
+    def _start_members(
+        self, programs: Path, secure: bool, directory: str, count: int, host: str,
+        network: networks.Network | None, environment: dict[str, str],
+    ) -> None:  # fmt: skip
+        assert self._master.stdout is not None
         port = int(self._master.stdout.readline().rsplit(":", 1)[1])
         self.ports = [port]
-        self._members: list[subprocess.Popen[str]] = []
         began = time.monotonic()
         for rank in range(count):
             own = environment | {"PCCL_SHARED_MEMORY": "0", "PCCL_PORT_RANGE": str(free_port())}
@@ -86,10 +106,11 @@ class Members:
                     text=True, env=environment,
                 ).strip()  # fmt: skip
             began = time.monotonic()
+            inside = [] if network is None else network.prefix(rank)
             self._members.append(
                 subprocess.Popen(
-                    [str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
-                     "--master-host", "127.0.0.1", "--master-port", str(port)],
+                    [*inside, str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
+                     "--master-host", host, "--master-port", str(port)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own,
                 )
             )  # fmt: skip
@@ -116,20 +137,22 @@ class Members:
             time.sleep(0.002)
         return time.monotonic() - began
 
-    def reduce(self, size: int, iterations: int) -> float:
-        """The median time of one reduction in milliseconds."""
+    def reduce(self, size: int, iterations: int) -> tuple[list[float], float]:
+        """The times of reductions in milliseconds, and the processor time of all members for one in seconds."""
         for member in self._members:
             assert member.stdin is not None
             member.stdin.write(f"reduce {size} 0 1 1 {iterations}\n")
             member.stdin.flush()
         times: list[float] = []
+        used = 0.0
         for member in self._members:
             assert member.stdout is not None
             words = member.stdout.readline().split()
             if words[:2] != ["reduced", "0"]:
                 raise SystemExit(f"secure_bench: a member did not reduce: {' '.join(words)}")
             times = times or [float(word) for word in words[5:]]
-        return statistics.median(times)
+            used += float(words[2]) / iterations
+        return times, used
 
     def close(self) -> None:
         for member in self._members:
@@ -138,6 +161,18 @@ class Members:
             member.wait(timeout=60)
         self._master.terminate()
         self._master.wait(timeout=60)
+
+
+def cipher_seconds_per_gb() -> float:
+    """What OpenSSL takes on one core to encrypt 1 GB in records of 16 KiB, and to decrypt it."""
+    total = 0.0
+    for extra in ([], ["-decrypt"]):
+        answer = subprocess.check_output(
+            ["openssl", "speed", "-mr", "-seconds", "1", "-bytes", "16384", *extra, "-evp", "aes-128-gcm"],
+            text=True, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        total += 1e9 / float(answer.strip().rsplit(":", 1)[1])
+    return total
 
 
 def open_connections(pid: int) -> int:
@@ -155,9 +190,11 @@ def open_connections(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def members(programs: Path, secure: bool, count: int = _MEMBERS) -> Iterator[Members]:
+def members(
+    programs: Path, secure: bool, count: int = _MEMBERS, network: networks.Network | None = None
+) -> Iterator[Members]:
     with tempfile.TemporaryDirectory() as directory:
-        run = Members(programs, secure, directory, count)
+        run = Members(programs, secure, directory, count, network)
         try:
             yield run
         finally:
@@ -168,27 +205,81 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench tls", description=__doc__)
     parser.add_argument("--programs", type=Path, default=Path("build/bin"), help="where pccl-master and pccl-bench are")
     parser.add_argument("--mib", type=int, default=256, help="size of the array (default: %(default)s)")
-    parser.add_argument("--iterations", type=int, default=7)
+    parser.add_argument("--iterations", type=int, default=5, help="reductions at a time (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="times with and without (default: %(default)s)")
     parser.add_argument("--strangers", type=int, default=4, help="threads that dial (default: %(default)s)")
-    parser.add_argument("--joins", type=int, default=7, help="runs for the times of joining and revoking")
+    parser.add_argument("--joins", type=int, default=7, help="runs for the times of joining and revoking; 0: none")
+    parser.add_argument("--wan", action="store_true", help="64 MiB over 1 Gbit/s and 40 ms, with and without TLS")
     options = parser.parse_args()
+    if options.wan:
+        measure_wan(options)
+        return 0
     size = options.mib << 20
-    with members(options.programs, secure=False) as plain:
-        without = plain.reduce(size, options.iterations)
-        with Strangers(plain.ports, options.strangers) as storm:
-            plain_stormed = plain.reduce(size, options.iterations)
-        plain_dials = storm.dials
-    with members(options.programs, secure=True) as secure:
-        encrypted = secure.reduce(size, options.iterations)
-        with Strangers(secure.ports, options.strangers) as storm:
-            stormed = secure.reduce(size, options.iterations)
-    print(f"all-reduce of {options.mib} MiB, {_MEMBERS} members, TCP on loopback, {os.cpu_count()} cores; median of "
-          f"{options.iterations}")  # fmt: skip
-    print(f"  without TLS                 {without:9.1f} ms")
-    print(f"    while strangers dial      {plain_stormed:9.1f} ms   {without / plain_stormed:5.0%} of the speed, "
-          f"{plain_dials} dials")  # fmt: skip
-    print(f"  with TLS                    {encrypted:9.1f} ms   x {encrypted / without:.2f}")
-    print(f"    while strangers dial      {stormed:9.1f} ms   {encrypted / stormed:5.0%} of the speed, {storm.dials} dials")
+    times: dict[bool, list[float]] = {False: [], True: []}
+    used: dict[bool, list[float]] = {False: [], True: []}
+    stormed, dials = {}, {}
+    with members(options.programs, secure=False) as plain, members(options.programs, secure=True) as secure:
+        runs = {False: plain, True: secure}
+        for _ in range(options.rounds):
+            for is_secure, run in runs.items():
+                some, seconds = run.reduce(size, options.iterations)
+                times[is_secure] += some
+                used[is_secure].append(seconds)
+        for is_secure, run in runs.items():
+            with Strangers(run.ports, options.strangers) as storm:
+                stormed[is_secure] = statistics.median(run.reduce(size, options.iterations)[0])
+            dials[is_secure] = storm.dials
+    median = {is_secure: statistics.median(own) for is_secure, own in times.items()}
+    best = {is_secure: min(own) for is_secure, own in times.items()}
+    # Two members send the whole array each; n of them 2 (n - 1) / n of it.
+    sent_gb = _MEMBERS * size / 1e9
+    per_gb = {is_secure: min(own) / sent_gb for is_secure, own in used.items()}
+    cipher = cipher_seconds_per_gb()
+    cores = min(_MEMBERS, os.cpu_count() or 1)
+    bound = 1 + cipher * sent_gb / cores / (best[False] / 1000)
+    print(f"all-reduce of {options.mib} MiB, {_MEMBERS} members, TCP on loopback, {os.cpu_count()} cores; "
+          f"{options.rounds} times {options.iterations} in turn")  # fmt: skip
+    print(f"{'':30}{'best':>10}{'median':>10}{'processor time for 1 GB sent':>32}")
+    for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
+        print(f"  {name:28}{best[is_secure]:7.1f} ms{median[is_secure]:7.1f} ms{per_gb[is_secure]:30.2f} s")
+    print(f"  {'ratio':28}{best[True] / best[False]:10.2f}{median[True] / median[False]:10.2f}"
+          f"{per_gb[True] / per_gb[False]:32.2f}")  # fmt: skip
+    print(f"  AES-128-GCM alone takes {cipher:.2f} s to encrypt and decrypt 1 GB: a ratio of {bound:.2f}")
+    for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
+        print(f"  {name}, while strangers dial: {stormed[is_secure]:.1f} ms, {median[is_secure] / stormed[is_secure]:.0%} "
+              f"of the speed, {dials[is_secure]} dials")  # fmt: skip
+    if options.joins > 0:
+        measure_joins(options)
+    return 0
+
+
+def measure_wan(options: argparse.Namespace) -> None:
+    size = 64 << 20
+    setting = networks.Setting("wan", interface_mbit=1000, latency_ms=20)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with networks.wan(setting, _MEMBERS, options.programs) as network:
+        with (
+            members(options.programs, False, network=network) as plain,
+            members(options.programs, True, network=network) as secure,
+        ):
+            runs = {False: plain, True: secure}
+            for run in runs.values():
+                run.reduce(size, 2)  # the windows of TCP grow
+            for _ in range(options.rounds):
+                for is_secure, run in runs.items():
+                    times[is_secure] += run.reduce(size, options.iterations)[0]
+        counted = network.end_delay_line()
+    print(f"all-reduce of 64 MiB, {_MEMBERS} members, {setting.text()}; {options.rounds} times {options.iterations} in turn;"
+          f" packets were at most {counted.get('late_us_p99', 0):.0f} us late (99 %)")  # fmt: skip
+    best = {is_secure: min(own) for is_secure, own in times.items()}
+    median = {is_secure: statistics.median(own) for is_secure, own in times.items()}
+    for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
+        print(f"  {name:12} best {best[is_secure]:7.1f} ms, median {median[is_secure]:7.1f} ms")
+    print(f"  ratio        best {best[True] / best[False]:7.3f}   , median {median[True] / median[False]:7.3f}"
+          "   (bound: 1.03)")  # fmt: skip
+
+
+def measure_joins(options: argparse.Namespace) -> None:
     joins: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(options.joins):
         for is_secure, times in joins.items():
@@ -203,7 +294,6 @@ def main() -> int:
             revocations.append(1000 * run.revoke_last())
     print(f"the connections of a revoked peer are closed everywhere after {statistics.median(revocations):.0f} ms, "
           f"at most {max(revocations):.0f} ms (bound: 1000 ms)")  # fmt: skip
-    return 0
 
 
 if __name__ == "__main__":

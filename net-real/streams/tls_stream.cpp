@@ -14,8 +14,9 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
-// Encrypted before the socket is written to: several records share a system call and are still in the cache.
-constexpr std::size_t round_bytes = 8 * record_bytes;
+constexpr std::size_t record_head_bytes = SSL3_RT_HEADER_LENGTH;
+// A read for at least so many bytes is for the body of a record with payload. See give_input().
+constexpr std::size_t large_read_bytes = 4 << 10;
 constexpr int stripe_unsent_bytes = 512 << 10;
 // RFC 8446, 5.5: AES-GCM takes 2^24.5 full records with one key.
 constexpr std::uint64_t records_max = std::uint64_t{1} << 23;
@@ -33,22 +34,79 @@ constexpr std::uint64_t bytes_for_a_message = 1 << 20;
 
 int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
+    const auto* encrypted = reinterpret_cast<const std::uint8_t*>(data);
+    std::size_t sent = 0;
+    const std::size_t size = static_cast<std::size_t>(bytes);
+    if (stream.sends_at_once_ && !stream.has_unsent() && stream.lost_by_ == 0) {
+        ssize_t result = 0;
+        do {
+            result = ::send(stream.descriptor_, encrypted, size, MSG_NOSIGNAL | (stream.more_follows_ ? MSG_MORE : 0));
+        } while (result < 0 && errno == EINTR);
+        if (result >= 0)
+            sent = static_cast<std::size_t>(result);
+        else if (errno != EAGAIN && errno != EWOULDBLOCK)
+            stream.lost_by_ = errno;
+    }
+    if (sent == size) return bytes;
     auto& out = stream.out_;
-    if (out.size() - stream.sent_ + static_cast<std::size_t>(bytes) > unsent_bytes_max) return -1;
+    if (out.size() - stream.sent_ + size - sent > unsent_bytes_max) return -1;
     try {
-        out.insert(out.end(), data, data + bytes);
+        out.insert(out.end(), encrypted + sent, encrypted + size);
     } catch (const std::bad_alloc&) {
         return -1;
     }
     return bytes;
 }
 
-const BIO_METHOD* TlsStream::output_method() {
+// OpenSSL asks for the head of a record, then for its body. One system call reads a body into the memory of OpenSSL, and
+// the head of the next record. So nothing is copied but heads and small records. OpenSSL's own reading ahead moves what
+// it has read to the beginning of its buffer, once for each record.
+int TlsStream::give_input(BIO* bio, char* target, int bytes) {
+    auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
+    BIO_clear_retry_flags(bio);
+    std::size_t wanted = static_cast<std::size_t>(bytes);
+    if (stream.in_begin_ < stream.in_end_) {
+        wanted = std::min(wanted, stream.in_end_ - stream.in_begin_);
+        std::memcpy(target, stream.in_.data() + stream.in_begin_, wanted);
+        stream.in_begin_ += wanted;
+        return static_cast<int>(wanted);
+    }
+    // What comes first is looked at before OpenSSL reads it, see examine_meeting().
+    if (stream.meeting_ != Meeting::never) {
+        BIO_set_retry_read(bio);
+        errno = EAGAIN;
+        return -1;
+    }
+    const std::size_t ahead = wanted < large_read_bytes ? stream.in_.size() : record_head_bytes;
+    iovec parts[] = {{target, wanted}, {stream.in_.data(), ahead}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    ssize_t got = 0;
+    do {
+        got = ::recvmsg(stream.descriptor_, &message, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK) BIO_set_retry_read(bio);
+        return -1;
+    }
+    if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    const std::size_t direct = std::min(wanted, static_cast<std::size_t>(got));
+    stream.in_begin_ = 0;
+    stream.in_end_ = static_cast<std::size_t>(got) - direct;
+    return static_cast<int>(direct);
+}
+
+const BIO_METHOD* TlsStream::socket_method() {
     static const BIO_METHOD* const method = [] {
-        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "pccl output");
+        BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "pccl socket");
         if (made == nullptr) return made;
         BIO_meth_set_write(made, &TlsStream::take_output);
-        BIO_meth_set_ctrl(made, [](BIO*, int command, long, void*) -> long { return command == BIO_CTRL_FLUSH; });
+        BIO_meth_set_read(made, &TlsStream::give_input);
+        BIO_meth_set_ctrl(made, [](BIO* bio, int command, long, void*) -> long {
+            if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+            return command == BIO_CTRL_FLUSH;
+        });
         return made;
     }();
     return method;
@@ -67,16 +125,14 @@ std::unique_ptr<TlsStream> TlsStream::make(int descriptor, Stage stage, std::sha
 
 bool TlsStream::set_ssl(bool dials, tls::Protocol protocol) {
     ssl_ = context_->connection(dials, protocol);
-    BIO* const in = BIO_new_socket(descriptor_, BIO_NOCLOSE);
-    BIO* const out = output_method() == nullptr ? nullptr : BIO_new(output_method());
-    if (ssl_ == nullptr || in == nullptr || out == nullptr) {
-        BIO_free(in);
-        BIO_free(out);
+    BIO* const socket = socket_method() == nullptr ? nullptr : BIO_new(socket_method());
+    if (ssl_ == nullptr || socket == nullptr) {
+        BIO_free(socket);
         return false;
     }
-    BIO_set_data(out, this);
-    BIO_set_init(out, 1);
-    SSL_set_bio(ssl_.get(), in, out);
+    BIO_set_data(socket, this);
+    BIO_set_init(socket, 1);
+    SSL_set_bio(ssl_.get(), socket, socket);
     SSL_set_app_data(ssl_.get(), &tickets_);
     return true;
 }
@@ -168,14 +224,17 @@ Stream::Opening TlsStream::open(std::string& reason) {
         stage_ = Stage::open;
         SSL_set_msg_callback(ssl_.get(), &TlsStream::see_message);
         SSL_set_msg_callback_arg(ssl_.get(), this);
-        drained_ = SSL_has_pending(ssl_.get()) == 0;  // data may have come with the last message of the handshake
+        sends_at_once_ = true;
+        // Data may have come with the last message of the handshake.
+        drained_ = SSL_has_pending(ssl_.get()) == 0 && in_begin_ == in_end_;
         return Opening::open;
     }
     if (error == SSL_ERROR_WANT_READ && sent) return Opening::waiting;
     std::string why = tls::take_error();
     if (why.empty() && error == SSL_ERROR_SYSCALL && cause != 0) why = std::strerror(cause);
     has_refused_ = !why.empty() && error == SSL_ERROR_SSL;
-    was_abandoned_ = why.empty() && SSL_get_verify_result(ssl_.get()) == X509_V_OK;
+    const bool was_reset = error == SSL_ERROR_SYSCALL && cause == ECONNRESET;
+    was_abandoned_ = (why.empty() || was_reset) && SSL_get_verify_result(ssl_.get()) == X509_V_OK;
     reason = tls::explain_failure(*ssl_, why, context_->is_from_files());
     return Opening::failed;
 }
@@ -273,40 +332,23 @@ bool TlsStream::encrypt(const void* data, std::size_t bytes) {
     return false;
 }
 
-// Encrypts at most `bytes_max` bytes of `parts`, without their first `skip` bytes. Returns how many; 0: TLS failed.
-std::size_t TlsStream::encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max) {
-    std::size_t taken = 0;
+// The bytes of the next record: where the caller has them, or small pieces together. `offset` is in the first of `parts`.
+std::span<const std::uint8_t> TlsStream::next_record(std::span<const iovec>& parts, std::size_t& offset) {
     gather_.clear();
-    for (const iovec& part : parts) {
-        const auto* data = static_cast<const std::uint8_t*>(part.iov_base);
-        std::size_t left = part.iov_len;
-        const std::size_t skipped = std::min(skip, left);
-        skip -= skipped;
-        data += skipped;
-        left -= skipped;
-        while (left > 0 && taken + gather_.size() < bytes_max) {
-            if (gather_.empty() && left >= record_bytes) {
-                if (!encrypt(data, record_bytes)) return 0;
-                taken += record_bytes;
-                data += record_bytes;
-                left -= record_bytes;
-                continue;
-            }
-            const std::size_t more = std::min(left, record_bytes - gather_.size());
-            gather_.insert(gather_.end(), data, data + more);
-            data += more;
-            left -= more;
-            if (gather_.size() < record_bytes) continue;
-            if (!encrypt(gather_.data(), gather_.size())) return 0;
-            taken += gather_.size();
-            gather_.clear();
+    while (!parts.empty() && gather_.size() < record_bytes) {
+        const std::size_t left = parts.front().iov_len - offset;
+        const auto* const data = static_cast<const std::uint8_t*>(parts.front().iov_base) + offset;
+        const std::size_t taken = std::min(left, record_bytes - gather_.size());
+        const bool is_alone = gather_.empty() && (taken == record_bytes || (parts.size() == 1 && taken > 0));
+        if (!is_alone) gather_.insert(gather_.end(), data, data + taken);
+        offset += taken;
+        if (taken == left) {
+            parts = parts.subspan(1);
+            offset = 0;
         }
+        if (is_alone) return {data, taken};
     }
-    if (!gather_.empty()) {
-        if (!encrypt(gather_.data(), gather_.size())) return 0;
-        taken += gather_.size();
-    }
-    return taken;
+    return gather_;
 }
 
 ssize_t TlsStream::send(std::span<const iovec> parts, bool more) {
@@ -320,12 +362,14 @@ ssize_t TlsStream::send(std::span<const iovec> parts, bool more) {
     std::size_t bytes = 0;
     for (const iovec& part : parts) bytes += part.iov_len;
     std::size_t taken = 0;
-    while (taken < bytes && !has_unsent()) {
-        const std::size_t now = encrypt_some(parts, taken, round_bytes);
-        if (now == 0) return -1;
-        taken += now;
-        if (!send_unsent()) return -1;
+    for (std::size_t offset = 0; taken < bytes && !has_unsent();) {
+        const auto record = next_record(parts, offset);
+        taken += record.size();
+        more_follows_ = more || taken < bytes;
+        if (!encrypt(record.data(), record.size())) return -1;
     }
+    more_follows_ = false;
+    if (!send_unsent()) return -1;
     if (taken > 0 || bytes == 0) return static_cast<ssize_t>(taken);
     errno = EAGAIN;
     return -1;
@@ -333,6 +377,10 @@ ssize_t TlsStream::send(std::span<const iovec> parts, bool more) {
 
 // False: the connection is lost, and errno has the cause. The socket may have taken less than everything.
 bool TlsStream::send_unsent() {
+    if (lost_by_ != 0) {
+        errno = lost_by_;
+        return false;
+    }
     while (sent_ < out_.size()) {
         const ssize_t sent = ::send(descriptor_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;

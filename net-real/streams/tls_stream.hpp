@@ -1,9 +1,9 @@
 // A stream over a connected socket, encrypted by TLS 1.3, both ends authenticated by certificates.
 //
-// OpenSSL reads from the socket itself. What it writes is gathered in a buffer, so that one system call sends many
-// records. send() therefore takes bytes that are not in the socket yet: see Stream::has_unsent(). Records are full
-// (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into, the caller's
-// memory by way of one record; small ones are copied together first.
+// Records are full (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into,
+// the caller's memory by way of one record of OpenSSL, which the socket takes from there, or fills. Small pieces are
+// copied together first. If the socket has no room for a whole record, the rest is kept. send() therefore takes bytes
+// that are not in the socket yet: see Stream::has_unsent().
 //
 // If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that
 // yields then begins anew as a server, and the other end skips that message.
@@ -16,6 +16,7 @@
 #include "net-real/tls/context.hpp"
 #include "net-real/tls/sessions.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,10 +82,11 @@ private:
     // Looks whether the other end dialled too. False: nothing can be done before more has come.
     bool examine_meeting(std::string& reason);
     bool encrypt(const void* data, std::size_t bytes);
-    std::size_t encrypt_some(std::span<const iovec> parts, std::size_t skip, std::size_t bytes_max);
+    std::span<const std::uint8_t> next_record(std::span<const iovec>& parts, std::size_t& offset);
     static void see_message(int is_sent, int, int type, const void*, std::size_t, SSL*, void* stream);
     static int take_output(BIO* bio, const char* data, int bytes);
-    static const BIO_METHOD* output_method();
+    static int give_input(BIO* bio, char* target, int bytes);
+    static const BIO_METHOD* socket_method();
 
     int descriptor_;
     Stage stage_;
@@ -94,7 +96,13 @@ private:
     tls::SslPtr ssl_;
     std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes
     std::size_t sent_ = 0;
-    std::vector<std::uint8_t> gather_;  // small pieces of one record
+    bool sends_at_once_ = false;         // not while the handshake goes on: its messages leave together
+    bool more_follows_ = false;          // another record is encrypted at once
+    int lost_by_ = 0;                    // why the socket takes no more
+    std::vector<std::uint8_t> gather_;   // small pieces of one record
+    std::array<std::uint8_t, 4096> in_;  // read ahead: bytes in_begin_ to in_end_
+    std::size_t in_begin_ = 0;
+    std::size_t in_end_ = 0;
     tls::SessionPlace tickets_;
     std::uint64_t records_ = 0;         // encrypted with the present key
     std::uint64_t received_ = 0;        // bytes of data

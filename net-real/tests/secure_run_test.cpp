@@ -14,6 +14,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -498,7 +499,9 @@ TEST_CASE("a plaintext peer is refused by a secure master, and a secure peer by 
     std::string error;
     REQUIRE(open.bind(loopback(), error));
     REQUIRE(open.run(error));
-    CHECK(contains(refusal(with_invite(run.invite({}, open.port()))), "no certificate from the master"));
+    PeerSettings invited = with_invite(run.invite({}, open.port()));
+    invited.timeouts.master = core::second;  // so long it asks a master that closes its connections
+    CHECK(contains(refusal(invited), "no certificate from the master"));
     CHECK(log.says("closed a connection"));
 }
 
@@ -567,7 +570,7 @@ TEST_CASE("a peer cannot take the name of another one, and its certificate is wo
     std::string error;
     const auto liar = tls::PeerIdentity::make(run.invite_named("liar"), std::nullopt, error);
     REQUIRE(liar != nullptr);
-    REQUIRE(liar->join({loopback(run.master->port())}, {}, error));
+    REQUIRE(liar->join({loopback(run.master->port())}, 0, {}, error));
     core::Uuid other = liar->peer();
     other.bytes[0] ^= 1;
     CHECK(contains(refusal_of_hello(run.master->port(), *liar, other), "its certificate names peer"));
@@ -579,6 +582,66 @@ TEST_CASE("a peer cannot take the name of another one, and its certificate is wo
         CHECK_FALSE(liar->renew({loopback(run.master->port())}, {}, error));
         CHECK(contains(error, "certificate revoked"));
     }
+}
+
+TEST_CASE("a crowd that the master cannot greet at once gets its certificates, and each use is spent once") {
+    constexpr int crowd = 24;
+    MasterSettings settings;
+    settings.limits.unregistered_links_max = 2;  // handshakes and requests at a time; the oldest gives way
+    Run run(settings);
+    tls::Authority::Wish wish;
+    wish.uses = crowd;
+    const std::string invite = run.invite(wish);
+    std::vector<std::unique_ptr<tls::PeerIdentity>> newcomers;
+    std::vector<std::string> errors(crowd);
+    std::string error;
+    for (int i = 0; i < crowd; ++i) {
+        newcomers.push_back(tls::PeerIdentity::make(invite, std::nullopt, error));
+        REQUIRE(newcomers.back() != nullptr);
+    }
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < crowd; ++i) {
+        threads.emplace_back([&, i] {
+            newcomers[i]->join({loopback(run.master->port())}, 60 * core::second, {}, errors[i]);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<core::Uuid> names;
+    for (std::size_t i = 0; i < crowd; ++i) {
+        INFO(errors[i]);
+        REQUIRE(newcomers[i]->context() != nullptr);
+        names.push_back(newcomers[i]->peer());
+    }
+    std::sort(names.begin(), names.end());
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+    for (const tls::Authority::Listed& listed : run.master->authority()->invitations()) {
+        CHECK(listed.used == crowd);
+        CHECK(listed.state == tls::Authority::State::spent);
+    }
+    const auto late = tls::PeerIdentity::make(invite, std::nullopt, error);
+    CHECK_FALSE(late->join({loopback(run.master->port())}, 0, {}, error));
+    CHECK(contains(error, "invitation spent"));
+}
+
+TEST_CASE("peers whose handshakes the master turns away dial it again, and all get in") {
+    constexpr std::size_t crowd = 8;
+    MasterSettings settings;
+    settings.limits.unregistered_links_max = 1;
+    Run run(settings);
+    std::vector<std::unique_ptr<PeerRuntime>> peers;
+    for (std::size_t i = 0; i < crowd; ++i) peers.push_back(make_peer(with_invite(run.invite())));
+    connect(*peers[0]);
+    std::vector<std::thread> threads;
+    std::atomic<int> failures{0};
+    for (std::size_t i = 0; i < crowd; ++i) {
+        threads.emplace_back([&, i] {
+            if (i > 0 && peers[i]->call(core::CommandConnect{}).result != core::Result::success) ++failures;
+            while (failures == 0 && peers[i]->attributes().global_world < crowd)
+                if (peers[i]->call(core::CommandUpdateTopology{}).result != core::Result::success) ++failures;
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(failures == 0);
 }
 
 TEST_CASE("shared memory within a host stays in use in a secure run") {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -20,6 +21,7 @@ namespace {
 constexpr std::size_t invitations_max = 4096;
 constexpr std::size_t peers_max = 16384;
 constexpr std::size_t peers_of_a_name_max = 8;  // a peer gets a new id each time that it joins again
+constexpr std::size_t granted_max = 1024;
 constexpr std::uint32_t uses_max = 65536;
 constexpr std::time_t ttl_max = 30 * 86'400;
 // An expired or spent invitation is kept so long, so that whoever uses it gets the right answer.
@@ -29,6 +31,17 @@ std::string hash_of(std::string_view secret) {
     KeyHash hash{};
     EVP_Digest(secret.data(), secret.size(), hash.data(), nullptr, EVP_sha256(), nullptr);
     return to_hex(hash);
+}
+
+// Names a use: an invitation and the key that asks.
+std::string use_of(const std::string& invitation, EVP_PKEY& key) {
+    unsigned char* der = nullptr;
+    const int bytes = i2d_PUBKEY(&key, &der);
+    if (bytes <= 0) return {};
+    std::string use = invitation + ' ';
+    use.append(reinterpret_cast<const char*>(der), static_cast<std::size_t>(bytes));
+    OPENSSL_free(der);
+    return use;
 }
 
 bool same(const std::string& a, const std::string& b) {
@@ -166,6 +179,11 @@ struct Authority::Impl {
     mutable std::mutex table_mutex;  // never held while the disk is awaited
     Tables tables;
 
+    // Uses of invitations that were granted, newest last, by the invitation and the public key. A newcomer that did not
+    // get the answer asks again with the same key: it gets its name and id again, and no further use is spent. With
+    // disk_mutex held. A restarted master has forgotten them.
+    std::deque<std::pair<std::string, CertificateName>> granted;
+
     std::mutex context_mutex;
     std::shared_ptr<const Context> context;
     std::time_t context_until = 0;
@@ -287,6 +305,7 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
     const std::time_t now = impl_->now();
     next.drop_old(now);
     CertificateName name;
+    std::string granting;  // a use that is spent now
     if (shown) {
         if (std::string why; shown->is_master || !admits(*shown, why)) return refused(proto::ENROL_REVOKED, why);
         name = *shown;
@@ -295,7 +314,13 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
         const auto found = next.invitations.find(request.invitation());
         if (found == next.invitations.end()) return refused(proto::ENROL_UNKNOWN, unknown);
         Entry& entry = found->second;
-        switch (next.state_of(entry, now)) {
+        const std::string use = use_of(request.invitation(), *key);
+        const auto before = std::find_if(impl_->granted.begin(), impl_->granted.end(),
+                                         [&](const auto& other) { return other.first == use; });
+        const bool is_repeated = before != impl_->granted.end() && entry.mark != Entry::Mark::revoked &&
+                                 !next.revoked.contains(before->second.name);
+        if (is_repeated) name = before->second;
+        switch (is_repeated ? State::open : next.state_of(entry, now)) {
         case State::open: break;
         case State::spent:
             return refused(
@@ -312,11 +337,14 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
         case State::revoked:
             return refused(proto::ENROL_REVOKED, "invitation revoked by the operator: ask for a new one");
         }
-        ++entry.used;
-        name.name = entry.uses == 1 ? entry.name : core::formatted("{}#{}", entry.name, entry.used);
-        name.invitation = found->first;
-        name.group = entry.group;
-        name.peer = draw_uuid();
+        if (!is_repeated) {
+            ++entry.used;
+            name.name = entry.uses == 1 ? entry.name : core::formatted("{}#{}", entry.name, entry.used);
+            name.invitation = found->first;
+            name.group = entry.group;
+            name.peer = draw_uuid();
+            granting = use;
+        }
     }
     if (name.peer.is_nil() || (!next.peers.contains(name.peer) && next.peers.size() >= peers_max))
         return refused(proto::ENROL_BUSY, "too many certificates are valid; try again later");
@@ -335,6 +363,10 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
     if (certificate == nullptr) return refused(proto::ENROL_OTHER, error);
     if (!impl_->store(std::move(next), error))
         return refused(proto::ENROL_OTHER, "the master cannot write to its state directory");
+    if (!granting.empty()) {
+        impl_->granted.emplace_back(std::move(granting), name);
+        if (impl_->granted.size() > granted_max) impl_->granted.pop_front();
+    }
     proto::EnrolReply reply;
     reply.set_certificate(to_der(*certificate));
     reply.set_authority(to_der(*impl_->certificate));

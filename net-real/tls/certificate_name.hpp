@@ -19,7 +19,9 @@ struct CertificateName {
     // Of an operator's own PKI (operator_keys.hpp). Then `peer` is what the other end calls itself, which fits its key;
     // or, if it accepted the connection, only the last key_bytes bytes are known. nil: what it says does not fit.
     bool by_key = false;
+    std::string serial = {};  // of such a certificate: hexadecimal digits without leading zeros
 
+    static constexpr std::size_t serial_bytes_max = 20;  // RFC 5280, 4.1.2.2
     static constexpr std::size_t key_bytes = 10;
     // Whether the other end may be this peer.
     bool is_peer(const core::Uuid& wanted) const {

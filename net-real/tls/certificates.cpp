@@ -287,6 +287,18 @@ std::optional<CertificateName> name_of(X509& certificate) {
     return found;
 }
 
+namespace {
+
+// Hexadecimal digits without leading zeros.
+std::string serial_of(const X509& certificate) {
+    const ASN1_INTEGER* const serial = X509_get0_serialNumber(&certificate);
+    const std::string digits =
+        to_hex({ASN1_STRING_get0_data(serial), static_cast<std::size_t>(ASN1_STRING_length(serial))});
+    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+}
+
+}  // namespace
+
 CertificateName name_by_key(X509& certificate, const char* claimed) {
     CertificateName found;
     found.by_key = true;
@@ -297,6 +309,7 @@ CertificateName name_by_key(X509& certificate, const char* claimed) {
     take_error();
     // It goes into log lines.
     found.name = is_name(common) ? common : "key " + to_hex(*hash).substr(0, 8);
+    found.serial = serial_of(certificate);
     std::copy_n(hash->begin(), CertificateName::key_bytes, found.peer.bytes.end() - CertificateName::key_bytes);
     if (claimed == nullptr) return found;
     core::Uuid peer;

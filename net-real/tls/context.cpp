@@ -15,9 +15,6 @@ namespace {
 
 constexpr unsigned char link_alpn[] = "\x09pccl-link";
 constexpr unsigned char enrolment_alpn[] = "\x0apccl-enrol";
-// One read of the socket takes up to so much. Each connection has such a buffer.
-constexpr std::size_t peer_read_bytes = 64u << 10;
-constexpr std::size_t master_read_bytes = 17u << 10;
 constexpr long ticket_seconds = 300;
 
 std::string_view alpn_of(Protocol protocol) {
@@ -104,7 +101,6 @@ ContextPtr make_context(std::string& error) {
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     // SSL_read() returns after a message without data, so that TlsStream can bound these.
     SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
-    SSL_CTX_set_read_ahead(context.get(), 1);
     SSL_CTX_set_max_cert_list(context.get(), 16 << 10);
     return context;
 }
@@ -128,7 +124,6 @@ std::shared_ptr<const Context> Context::make(Side side, const Credentials& crede
     static char takes_enrolments;
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, side == Side::master ? &takes_enrolments : nullptr);
-    SSL_CTX_set_default_read_buffer_len(context, side == Side::master ? master_read_bytes : peer_read_bytes);
     if (side == Side::peer) SSL_CTX_set_num_tickets(context, 1);
     return made;
 }
@@ -178,7 +173,6 @@ std::shared_ptr<const Context> Context::make_from_files(Side side, const Operato
     if (!peer.is_nil()) made->own_name_ = to_hex(peer.bytes);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
-    SSL_CTX_set_default_read_buffer_len(context, side == Side::master ? master_read_bytes : peer_read_bytes);
     if (side == Side::peer) SSL_CTX_set_num_tickets(context, 1);
     return made;
 }

@@ -3,6 +3,9 @@
 // The key is made once per object and never leaves the process. Functions that talk to the master block the calling
 // thread, at most exchange_time for each address; `stop` is asked about every 50 ms and ends the wait. One thread at a
 // time.
+//
+// A master that very many newcomers ask at once closes some of their connections. join() asks again after a pause, which
+// grows, until `patience` is over. The master knows a request that it has granted by its key, so no use is spent twice.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -17,6 +20,10 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace pccl::real {
+class TlsStream;
+}
 
 namespace pccl::real::tls {
 
@@ -36,8 +43,9 @@ public:
     const std::string& master() const { return invitation_.master; }
     // A certificate for a new peer id: by the invitation the first time, then by the certificate that is there. The
     // secret is sent only after the authority of the master was checked.
-    bool join(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
-    // A certificate for the same peer id with a new lifetime.
+    bool join(const std::vector<core::Endpoint>& masters, core::Duration patience, const Stop& stop,
+              std::string& error);
+    // A certificate for the same peer id with a new lifetime. Asks once.
     bool renew(const std::vector<core::Endpoint>& masters, const Stop& stop, std::string& error);
     // What join() and renew() do with the master's answer. False: it holds nothing that can be used, and nothing has
     // changed.
@@ -54,7 +62,11 @@ public:
 
 private:
     PeerIdentity() = default;
-    bool ask(const std::vector<core::Endpoint>& masters, bool same_peer, const Stop& stop, std::string& error);
+    // turned_away: the master is there, and may answer later.
+    enum class Asked : std::uint8_t { granted, failed, turned_away };
+    Asked ask(const std::vector<core::Endpoint>& masters, bool same_peer, const Stop& stop, std::string& error);
+    static Asked exchange(std::unique_ptr<TlsStream> stream, const Stop& stop, const std::string& request,
+                          proto::EnrolReply& reply, std::string& error);
 
     Invitation invitation_;
     std::optional<std::time_t> clock_;

@@ -2,6 +2,10 @@
 // records, their order, and what comes before them. Behind the handshake it sends frames that are damaged too. The
 // caller makes the choices: a seeded generator, or the bytes of a fuzzer. `Choices` has below(bound).
 //
+// Most plays have one end only: it meets what the other end said in an honest handshake, changed, and mostly in its first
+// bytes. That costs a fraction, and reaches all that a stranger can reach, who has no key. Such an end must never open,
+// not even if nothing is changed.
+//
 // Held in each play: an end opens only to the other end that is really there, with the protocol that was asked for.
 // What arrives is the beginning of what was sent. Every failure has a reason. Nothing runs without end.
 #pragma once
@@ -60,6 +64,10 @@ public:
         request.set_request(newcomer->request(error));
         reply = authority->enrol(request, std::nullopt);
         if (reply.error() != proto::ENROL_OK) throw std::runtime_error(reply.text());
+        // With the same key it would be granted again.
+        const auto late = tls::PeerIdentity::make(text, std::nullopt, error);
+        if (late == nullptr) throw std::runtime_error(error);
+        request.set_request(late->request(error));
     }
     World(const World&) = delete;
 
@@ -79,7 +87,8 @@ public:
     proto::EnrolRequest request;
     proto::EnrolReply reply;
     tls::Sessions tickets;                // of the first peer
-    std::array<std::string, 2> recorded;  // both directions of an honest handshake with the master
+    // Both directions of honest handshakes, the last one of each kind: with the master, for an enrolment, with a peer.
+    std::array<std::array<std::string, 2>, 3> recorded;
 
 private:
     TemporaryFolder folder_;
@@ -87,6 +96,7 @@ private:
 
 struct Played {
     std::uint64_t opened_both = 0, opened_one = 0, refused = 0, waiting = 0;  // the handshakes
+    std::uint64_t one_end = 0;                                            // plays with one end, which are refused
     std::uint64_t bytes_arrived = 0, frames_arrived = 0, frames_refused = 0;
 };
 
@@ -96,6 +106,11 @@ public:
     Play(World& world, Choices& choices) : world_(world), choices_(choices) {}
 
     Played run() {
+        kind_ = choices_.below(world_.recorded.size());
+        if (choices_.below(8) != 0 && !world_.recorded[kind_][out].empty()) {
+            meet_a_recording();
+            return played_;
+        }
         choose_ends();
         choose_change();
         shake_hands();
@@ -108,7 +123,7 @@ public:
         }
         if (change_ == Change::none && fits_) {
             require(dialler_ == Opening::open && acceptor_ == Opening::open, "an undisturbed handshake failed");
-            if (!meets_) world_.recorded = history_;
+            if (!meets_) world_.recorded[!to_master_ ? 2 : protocol_ == tls::Protocol::link ? 0 : 1] = history_;
         }
         return played_;
     }
@@ -170,7 +185,48 @@ private:
         // A handshake has about 300 to 1500 bytes in each direction.
         at_ = choices_.below(choices_.below(4) == 0 ? 64 : 2500);
         if (change_ == Change::before) deliver(direction_, foreign_bytes());
-        if (change_ == Change::replay) deliver(direction_, world_.recorded[direction_]);
+        if (change_ == Change::replay) deliver(direction_, world_.recorded[kind_][direction_]);
+    }
+
+    // ---- one end
+    void meet_a_recording() {
+        ++played_.one_end;
+        // An acceptor hears the dialler of the recording; or the other way round.
+        const bool accepts = choices_.below(4) != 0;
+        direction_ = accepts ? out : back;
+        TlsStream* end = nullptr;
+        if (accepts) {
+            b_ = TlsStream::accepted(ends_[1].inner, kind_ == 2 ? world_.second : world_.master);
+            end = b_.get();
+        } else {
+            const bool enrols = kind_ == 1;
+            a_ = TlsStream::dialled(ends_[0].inner, enrols ? world_.stranger : world_.first,
+                                    enrols ? tls::Protocol::enrolment : tls::Protocol::link);
+            end = a_.get();
+        }
+        require(end != nullptr, "no memory for a stream");
+        std::string bytes = world_.recorded[kind_][direction_];
+        change_ = static_cast<Change>(choices_.below(static_cast<std::size_t>(Change::count)));
+        if (change_ == Change::end)
+            bytes.resize(choices_.below(bytes.size()));
+        else if (change_ == Change::before)
+            bytes.insert(0, foreign_bytes());
+        else
+            change(bytes, choices_.below(choices_.below(3) == 0 ? bytes.size() : std::min(bytes.size(), first_bytes)));
+        Opening state = Opening::waiting;
+        std::string reason;
+        // In one piece, or in two.
+        const std::size_t cut = choices_.below(4) == 0 ? choices_.below(bytes.size() + 1) : bytes.size();
+        const std::string_view all = bytes;
+        for (const std::string_view piece : {all.substr(0, cut), all.substr(cut)}) {
+            put(ends_[accepts ? 1 : 0].outer, piece);
+            step(*end, state, reason);
+        }
+        ::shutdown(ends_[accepts ? 1 : 0].outer, SHUT_WR);
+        for (int turn = 0; turn < 4 && state == Opening::waiting; ++turn) step(*end, state, reason);
+        require(state == Opening::failed, "an end opened to a recording, or did not see its end");
+        require(!reason.empty(), "a failure without a reason");
+        ++played_.refused;
     }
     std::string noise(std::size_t bytes) {
         std::string made(bytes, '\0');
@@ -406,6 +462,7 @@ private:
     }
 
     static constexpr int turns_max = 400;
+    static constexpr std::size_t first_bytes = 64;
     World& world_;
     Choices& choices_;
     Sockets ends_[2];
@@ -413,6 +470,7 @@ private:
     tls::Protocol protocol_ = tls::Protocol::none;
     std::optional<core::Uuid> named_;
     bool to_master_ = false, meets_ = false, fits_ = false;
+    std::size_t kind_ = 0;  // of the recording
     Change change_ = Change::none;
     Direction direction_ = out;
     std::size_t at_ = 0;  // the first byte of the direction that is changed

@@ -37,6 +37,7 @@ enum class Router {
     cone,       // keeps ports; lets in only what comes from an address and port that was dialled
     open,       // the same, and forwards the listener's port
     symmetric,  // another outer port for each connection
+    mapping,    // the same, but it gives its host a port that it asks for
     shared,     // the router of the host before it
 };
 
@@ -97,7 +98,7 @@ private:
     static std::string rules(Router kind) {
         std::string text = "table ip box {\n"
                            " chain post { type nat hook postrouting priority 100; oifname wan masquerade ";
-        text += kind == Router::symmetric ? "random,fully-random" : "";
+        text += kind == Router::symmetric || kind == Router::mapping ? "random,fully-random" : "";
         text += "; }\n chain in { type filter hook input priority 0; iifname wan ct state established,related accept; "
                 "iifname wan drop; }\n"
                 " chain through { type filter hook forward priority 0; iifname wan ct state established,related "
@@ -105,6 +106,7 @@ private:
         if (kind == Router::open)
             text += " chain pre { type nat hook prerouting priority -100; iifname wan tcp dport 48149 dnat to "
                     "192.168.1.2; }\n";
+        if (kind == Router::mapping) text += " chain pre { type nat hook prerouting priority -100; }\n";
         return text + "}\n";
     }
 
@@ -131,7 +133,16 @@ public:
 class Run {
 public:
     Run(const std::vector<Router>& routers, bool secure) {
-        for (const Router kind : routers) spaces_.push_back(internet.add(kind));
+        for (const Router kind : routers) {
+            const std::string number = std::to_string(spaces_.size());
+            spaces_.push_back(internet.add(kind));
+            if (kind != Router::mapping) continue;
+            givers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+                "/bin/sh", "-c",
+                "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec router" + number + " " PCCL_TEST_NAT_PMP " 203.0.113." +
+                    std::to_string(11 + spaces_.size() - 1) + " 2"}));
+            if (givers_.back()->expect_line() != "ready") throw std::runtime_error("nat_pmp_router");
+        }
         std::vector<std::string> command{PCCL_TEST_MASTER, "--listen", "203.0.113.1:0"};
         Environment environment{{"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}};
         if (secure) {
@@ -149,11 +160,16 @@ public:
                 Process invite({PCCL_TEST_MASTER, "invite", "--state-dir", directory_->path()});
                 peer["PCCL_INVITE"] = invite.expect_line();
             }
+            peer["PCCL_PORT_MAPPING"] = givers_.empty() ? "0" : "1";
             peers_.push_back(std::make_unique<Peer>(space, port_, peer));
         }
     }
     Peer& operator[](std::size_t index) { return *peers_.at(index); }
     Process& master() { return *master_; }
+    Process& giver(std::size_t index) { return *givers_.at(index); }
+    void end_peers() {
+        for (const auto& peer : peers_) peer->ask("destroy");
+    }
     // What `pccl-master doctor` prints on this host, and its exit code.
     std::pair<int, std::string> doctor(std::size_t host) {
         Process process({"/bin/sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec " + spaces_.at(host) +
@@ -212,6 +228,7 @@ private:
     std::optional<StateDirectory> directory_;
     std::unique_ptr<Process> master_;
     std::uint16_t port_ = 0;
+    std::vector<std::unique_ptr<Process>> givers_;
     std::vector<std::unique_ptr<Peer>> peers_;
 };
 
@@ -308,4 +325,38 @@ TEST_CASE("both behind strict translators: the newcomer gets an error that says 
     CHECK(run[1].says("a translator makes 203.0.113.12"));
     CHECK(run[1].says("tried, in both directions"));
     CHECK(run.master().says("refused 203.0.113.12"));
+}
+
+TEST_CASE("both behind strict translators that give ports: they connect, ports are renewed, and given back at the end") {
+    if (!possible()) return;
+    Run run({Router::mapping, Router::mapping}, false);
+    const bool together = run.assemble();
+    INFO(run.logs());
+    REQUIRE(together);
+    CHECK(run.reduce(1));
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(run[i].says("the router forwards 203.0.113.1" + std::to_string(1 + i) + ":49149"));
+        // The first one, and two renewals.
+        for (int k = 0; k < 3; ++k) CHECK(run.giver(i).expect_line() == "mapped 48149 49149");
+    }
+    CHECK(run.reduce(2));
+    const auto [code, text] = run.doctor(0);
+    INFO(text);
+    CHECK(text.find("gives ports to peers that ask with PCCL_PORT_MAPPING=1") != std::string::npos);
+    run.end_peers();
+    for (std::size_t i = 0; i < 2; ++i) {
+        std::string line = "mapped";
+        while (line.starts_with("mapped")) line = run.giver(i).expect_line();
+        CHECK(line == "unmapped 48149");
+    }
+}
+
+TEST_CASE("a peer whose router gives no ports says so, and joins as if it had not asked") {
+    if (!possible()) return;
+    Run run({Router::mapping, Router::cone}, false);
+    const bool together = run.assemble();
+    INFO(run.logs());
+    REQUIRE(together);
+    CHECK(run[1].says("the router gives this peer no port"));
+    CHECK(run.reduce(1));
 }

@@ -95,6 +95,50 @@ TEST_CASE("who has no right certificate is refused with a name at both ends, and
     reduce(cluster, 1);
 }
 
+TEST_CASE("certificates are revoked by name and by serial number, also those of peers that are away, for good") {
+    pccl::real::OwnPki pki;
+    StateDirectory directory;
+    Cluster cluster(0, directory.environment(), as_options(pki.make("master", {"IP:127.0.0.1"})));
+    const auto command = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), PCCL_TEST_MASTER);
+        words.insert(words.end(), {"--state-dir", directory.path()});
+        return run(words);
+    };
+    const Environment bad = as_environment(pki.make("bad-one")), other = as_environment(pki.make("other-one"));
+    cluster.admit(0, as_environment(pki.make("good-1")));
+    cluster.admit(0, as_environment(pki.make("good-2")));
+    cluster.admit(0, bad);
+    const Done listed = command({"members"});
+    INFO(listed.errors);
+    std::string all;
+    for (const std::string& line : listed.lines) all += line + "\n";
+    INFO(all);
+    REQUIRE(listed.lines.size() == 4);
+    CHECK(contains(all, "good-1 ("));
+    CHECK(contains(all, "bad-one ("));
+    CHECK(contains(command({"invite"}).errors, "no invitations"));
+    CHECK(contains(command({"revoke", "serial:xyz"}).errors, "common name"));
+
+    CHECK(contains(command({"revoke", "bad-one"}).line(), "1 peer id(s)"));
+    CHECK(cluster.master().says("removed: the operator revoked its certificate"));
+    CHECK(cluster[2].ask("update").result != success);
+    CHECK(contains(refusal(cluster, bad), "certificate revoked"));
+    cluster.remove(2);
+    cluster.all("update");
+    reduce(cluster, 1);
+
+    // By its number, before it ever came.
+    const std::string path = other.at("PCCL_TLS_CERT");
+    const Done number = run({"/usr/bin/env", "openssl", "x509", "-noout", "-serial", "-in", path});
+    REQUIRE(contains(number.line(), "serial="));
+    CHECK(contains(command({"revoke", "serial:" + number.line().substr(7)}).line(), "0 peer id(s)"));
+    CHECK(contains(refusal(cluster, other), "certificate revoked"));
+    cluster.kill_and_restart_master();
+    CHECK(contains(refusal(cluster, bad), "certificate revoked"));
+    CHECK(contains(refusal(cluster, other), "certificate revoked"));
+    reduce(cluster, 2);
+}
+
 TEST_CASE("a master's name may be given instead of its address") {
     pccl::real::OwnPki pki;
     Cluster cluster(0, {{"PCCL_TLS_MASTER_NAME", "master.example"}},

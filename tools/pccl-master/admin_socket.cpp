@@ -135,12 +135,20 @@ std::string list_invitations(const Authority& authority) {
     return text;
 }
 
-std::string list_members(pccl::real::MasterRuntime& master, const Authority& authority) {
-    std::string text = "ok\nPEER      GROUP  ADDRESS                NAME\n";
+// With certificates of the operator's PKI, also their serial numbers.
+std::string list_members(pccl::real::MasterRuntime& master) {
+    const Authority* const authority = master.authority();
+    std::string text = formatted("ok\nPEER      GROUP  ADDRESS                NAME{}\n",
+                                 authority == nullptr ? " (SERIAL)" : "");
+    const auto name_of = [&](const pccl::core::Uuid& peer) -> std::string {
+        if (authority != nullptr) return authority->name_of_peer(peer).value_or("?");
+        const auto shown = master.revocations()->shown_by(peer);
+        return shown ? formatted("{} ({})", shown->name, shown->serial) : "?";
+    };
     const bool answered = master.look_at_status([&](const pccl::core::MasterStatus& status) {
         for (const auto& peer : status.peers) {
             text += formatted("{}  {:5}  {:21}  {}\n", pccl::core::short_name(peer.uuid), peer.group,
-                              pccl::core::to_text(peer.endpoint), authority.name_of_peer(peer.uuid).value_or("?"));
+                              pccl::core::to_text(peer.endpoint), name_of(peer.uuid));
         }
     });
     return answered ? text : error_answer("the master does not answer; its log says why");
@@ -198,16 +206,18 @@ void AdminServer::answer(int client) {
 }
 
 std::string AdminServer::carry_out(const std::string& line) {
-    Authority& authority = *master_.authority();
+    Authority* const authority = master_.authority();
     std::istringstream words(line);
     std::string verb, what, error;
     words >> verb;
-    if (verb == "invite") return invite(authority, words, listening_);
-    if (verb == "invites") return list_invitations(authority);
-    if (verb == "members") return list_members(master_, authority);
+    if (authority == nullptr && (verb == "invite" || verb == "invites" || verb == "withdraw"))
+        return error_answer("this run has certificates of the operator's own PKI, and no invitations");
+    if (verb == "invite") return invite(*authority, words, listening_);
+    if (verb == "invites") return list_invitations(*authority);
+    if (verb == "members") return list_members(master_);
     words >> what;
     if (verb == "withdraw")
-        return authority.withdraw(what, error) ? formatted("ok\ninvitation {} is withdrawn\n", what)
+        return authority->withdraw(what, error) ? formatted("ok\ninvitation {} is withdrawn\n", what)
                                                : error_answer(error);
     if (verb == "revoke") {
         std::size_t removed = 0;

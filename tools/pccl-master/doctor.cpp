@@ -9,6 +9,8 @@
 #include "include/ccoip.h"
 #include "net-real/event_loop.hpp"
 #include "net-real/exchange.hpp"
+#include "net-real/exposure.hpp"
+#include "net-real/port_mapping.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/sockets.hpp"
@@ -286,7 +288,7 @@ private:
     void look_from_outside() {
         std::string error;
         const bool enrols = identity_ != nullptr;
-        if (enrols && !identity_->join(masters_, nullptr, error)) {
+        if (enrols && !identity_->join(masters_, 0, nullptr, error)) {
             report_.add(Mark::bad, "invitation", error);
             return;
         }
@@ -316,6 +318,9 @@ private:
                         formatted("the master sees this host at its own address, {}", host_of(local)));
             return;
         }
+        if (Endpoint outer; has_router_port(outer))
+            report_.add(Mark::good, "router", formatted("{} gives ports to peers that ask with PCCL_PORT_MAPPING=1",
+                                                        host_of(outer)));
         const std::string text = formatted("{} here, {} for others: a translator (NAT) is in between", host_of(local),
                                            host_of(seen));
         if (local.port != port_) {
@@ -327,8 +332,16 @@ private:
                         formatted("{}. It makes port {} of {}: peers here can only connect with those that "
                                   "others reach",
                                   text, seen.port, local.port),
-                        "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS");
+                        "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS, or let "
+                        "it do so for peers (NAT-PMP) and set PCCL_PORT_MAPPING=1");
         }
+    }
+
+    static bool has_router_port(Endpoint& outer) {
+        std::string why;
+        const auto found = real::outer_address_of_router(core::second, why);
+        if (found) outer = *found;
+        return found.has_value() && !real::is_private(*found);
     }
 
     void tell_reached(bool dials, bool translated, bool keeps_ports, const Endpoint& seen) {

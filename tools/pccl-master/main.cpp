@@ -234,7 +234,8 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
         !bind_one_of(status_endpoints, [&](const Endpoint& endpoint) { return status.listen(endpoint, error); }))
         return cannot_serve("--status: " + error);
     pccl_master::AdminServer admin(master, address_in_invitations(options.listen, master.port()));
-    if (options.secure && !admin.start(state_directory, error)) return cannot_serve(error);
+    const bool has_admin = options.secure || (has_own_pki && !state_directory.empty());
+    if (has_admin && !admin.start(state_directory, error)) return cannot_serve(error);
     if (!master.run(error)) return cannot_serve(error);
     announce(name_of(options.listen, master.port()), has_status ? name_of(options.status, status.port()) : "",
              options.ready_descriptor);
@@ -324,7 +325,8 @@ void describe_requests(CLI::App& app, Options& options) {
     withdraw->add_option("ID", what, "as `invites` shows it")->required()->check(one_word());
     withdraw->callback([&options] { options.request = "withdraw " + what; });
     CLI::App* revoke = add("revoke", "Revoke the certificates of a name: its peers are removed and cannot come back");
-    revoke->add_option("NAME", what, "of a peer, or of an invitation and all its peers")->required()->check(one_word());
+    revoke->add_option("NAME", what, "of a peer, or of an invitation and all its peers; with your own PKI the "
+                       "common name of a certificate, or serial:HEX")->required()->check(one_word());
     revoke->callback([&options] { options.request = "revoke " + what; });
 }
 
