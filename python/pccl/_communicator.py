@@ -134,7 +134,8 @@ class Communicator(Reductions):
     @classmethod
     def from_env(cls, **settings: Unpack[Settings]) -> Communicator:
         """Makes a communicator from PCCL_MASTER_ADDRESS, PCCL_PEER_GROUP (default 0) and
-        PCCL_P2P_CONNECTION_POOL_SIZE (default 0). It is not connected yet.
+        PCCL_P2P_CONNECTION_POOL_SIZE (default 0). It is not connected yet. Returns at
+        once.
 
         :param settings: as for the class.
         :raises PCCLArgumentError: PCCL_MASTER_ADDRESS is not set, or one of the others is no number.
@@ -401,12 +402,15 @@ class Communicator(Reductions):
 
     def abort(self) -> None:
         """Leaves the run at once. Every call that waits in another thread raises its error, and connect() joins again.
-        Arrays of operations that have no outcome hold their inputs. Usually blocks for some seconds at most."""
+        Arrays of operations that have no outcome hold their inputs. Usually blocks for some seconds at most.
+
+        :raises PCCLUsageError: closed, or connect() was never called.
+        """
         self._live().abort()
 
     def close(self) -> None:
-        """Leaves the run and frees everything. Calls that wait in other threads fail. May be called again. After it,
-        all other methods raise PCCLUsageError."""
+        """Leaves the run and frees everything. Usually blocks for some seconds at most. Calls that wait in other threads
+        fail. May be called again. After it, all other methods raise PCCLUsageError."""
         self._closed = True
         comm = self._comm
         if comm is not None:
