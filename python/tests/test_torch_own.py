@@ -63,10 +63,6 @@ def test_some_of_torchs_own_tests(master: str) -> None:
     assert [found[name][0] for name in names] == ["ok", "ok", "ok", "failed"]
 
 
-def test_one_of_torchs_own_tests_of_groups(master: str) -> None:
-    assert outcomes(master, "test_gather_object_subgroup", ranks=4) == {"test_gather_object_subgroup": ("ok", "")}
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("ranks", GROUPS)
 def test_torchs_own_tests_of_groups(master: str, ranks: int) -> None:

@@ -1,5 +1,5 @@
-"""Tests of the torch.distributed backend: training on top of it, ranks and masters, failures. Its collectives are tested
-in test_torch_collectives.py."""
+"""Tests of the torch.distributed backend: training on top of it, ranks and masters, failures. Its collectives are
+tested in test_torch_collectives.py."""
 
 from __future__ import annotations
 
