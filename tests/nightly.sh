@@ -39,7 +39,7 @@ usage: ./dev nightly [--again] [part...]
   bare            ./dev demo and .ci/run in an empty Debian root, with an empty environment and pip's own index; with
                   PCCL_BARE_TEST="-L unit" ./dev test -L unit in place of .ci/run
   python          tests of the Python package that are marked nightly: DiLoCo under churn in all its modes; torch's own
-                  tests of torch.distributed; types of the examples
+                  tests of torch.distributed; types of the examples. And all its other tests without torch
   chaos           DiLoCo for 10 minutes (PCCL_CHAOS_MINUTES: so many) with four replicas of two processes that are killed,
                   stopped, leave and join, and a master that restarts; then as long with peers of one process;
                   PCCL_CHAOS_SEED chooses the faults
@@ -179,8 +179,10 @@ nightly_part() {
             read -ra options <<<"${PCCL_BARE_TEST:-}"
             bash tests/checks/bare.sh "$root" "$build/nightly/bare" "${options[@]}" ;;
         python)
+            setup_python tests
             command_python
-            PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests ;;
+            PYTHONPATH="$root/python" "$venv/bin/python" -B -m pytest -q -m nightly python/tests || return 1
+            ! has_torch "$venv" || env -i "$build/venv-without-torch/bin/python" -B -m pytest -q python/tests ;;
         chaos)
             command_python
             local seed=()

@@ -41,15 +41,18 @@ class MasterNode:
         _lifetime.running_masters.add(self)
 
     def interrupt(self) -> None:
-        """Ends the run, empties its journal if there is one, and waits until the master has stopped. May be called
-        again."""
+        """Ends the run, and empties its journal if there is one. Blocks until the master has stopped, usually for
+        milliseconds. May be called again."""
         self._master.interrupt()
         _lifetime.running_masters.discard(self)
         self._stopped.set()
 
     @property
     def port(self) -> int:
-        """The port that the master listens on. PCCLUsageError before run()."""
+        """The port that the master listens on.
+
+        :raises PCCLUsageError: run() was not called before.
+        """
         return self._master.port()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -61,8 +64,8 @@ class MasterNode:
         return self._stopped.wait(timeout)
 
     def close(self) -> None:
-        """Stops the master if it runs, and frees it. With a journal, the run is kept for the next master. May be called
-        again."""
+        """Stops the master if it runs, and frees it. Blocks until it has stopped, usually for milliseconds. With a
+        journal, the run is kept for the next master. May be called again."""
         _lifetime.running_masters.discard(self)
         self._master.close()
         self._stopped.set()

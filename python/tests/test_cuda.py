@@ -14,6 +14,7 @@ if not torch.cuda.is_available():
 
 import numpy
 import pccl
+import test_torch_collectives as collectives
 import test_torch_process_group as group
 import torch.distributed as dist
 from diloco_trainee import MODES, train_together, vector
@@ -178,7 +179,7 @@ def on_gpu(rank: int, function: Callable[[int], Any]) -> Any:
     return function(rank)
 
 
-@pytest.mark.parametrize("function", [group.reduce_everything, group.gather_everything])
+@pytest.mark.parametrize("function", [collectives.reduce_everything, collectives.gather_everything])
 def test_collectives(run_ranks: Any, function: Any) -> None:  # noqa: F811
     run_ranks(3, on_gpu, function)
 
@@ -192,7 +193,7 @@ def beside_another_backend(_: Channel, master: str, rank: int) -> Any:
         total = torch.full((3,), rank + 1.0, device=device)
         dist.all_reduce(total)
         totals.append(total.tolist())
-    others = [name for name, one in dist.group.WORLD._others.items() if one is not None]
+    others = [name for name, one in dist.group.WORLD._others._groups.items() if one is not None]
     dist.barrier()
     dist.destroy_process_group()
     return totals, others
@@ -204,7 +205,7 @@ def test_tensors_on_devices_of_another_backend(start: Callable[..., Peer], maste
 
 
 def test_broadcast_moves_bits_of_every_type(run_ranks: Any) -> None:  # noqa: F811
-    run_ranks(2, on_gpu, group.broadcast_bits)
+    run_ranks(2, on_gpu, collectives.broadcast_bits)
 
 
 @pytest.mark.parametrize("how", [group.train_ddp, group.train_fsdp])

@@ -44,7 +44,7 @@ def calm_loss(folder: Path, mode: str) -> float:
         return loss
 
 
-@pytest.mark.parametrize("mode", modes("one_step_behind_int8", "streaming", "sync_top_k"))
+@pytest.mark.parametrize("mode", modes("one_step_behind_int8"))
 def test_churn(tmp_path: Path, mode: str) -> None:
     with Run(tmp_path / "churn", ROUNDS, MODES[mode], shared_memory=False) as run:
         run.start_first(3)

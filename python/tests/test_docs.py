@@ -344,6 +344,38 @@ def test_every_public_name_and_argument_is_described(name: str) -> None:
                 assert f":param {parameter}:" in text, f"{where} does not say what {parameter} is"
 
 
+# Objects of a run: a user has to know which of their methods wait for other peers or for a master.
+OF_A_RUN = "AsyncHandle AsyncReduceHandle Communicator DiLoCo MasterNode ReplicaGrid Run SparseLoCo".split()
+NEVER_FAIL = ("pccl.Communicator.close", "pccl.MasterNode.wait", "pccl.MasterNode.interrupt", "pccl.MasterNode.close",
+              "pccl.torch.ReplicaGrid.close")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["pccl", "pccl.torch", "pccl.diloco"])
+def test_it_is_said_what_blocks_and_how_that_fails(name: str) -> None:
+    if name != "pccl":
+        pytest.importorskip("torch")
+    module = importlib.import_module(name)
+    properties = {
+        f"{name}.{one}.{inner}"
+        for one in module.__all__
+        for inner, _ in inspect.getmembers(getattr(module, one), lambda member: isinstance(member, property))
+    }
+    seen = 0
+    for where, value in public(module):
+        owner = where.removeprefix(name + ".").split(".")[0]
+        if inspect.isclass(value) or where in properties:
+            continue
+        text = " ".join((inspect.getdoc(value) or "").split())
+        blocks_somehow = re.search(r"\b[Bb]locks?\b", re.sub("[Nn]ever blocks", "", text))
+        if owner in OF_A_RUN or "timeout" in inspect.signature(value).parameters or owner == value.__name__:
+            seen += 1
+            free = re.search("Never blocks|at once|[Ww]aits for no other peer", text)
+            assert blocks_somehow or free, f"{where} does not say whether it blocks"
+        if blocks_somehow and where not in NEVER_FAIL:
+            assert ":raises " in text, f"{where} blocks, and does not say how that fails"
+    assert seen >= {"pccl": 40, "pccl.torch": 9, "pccl.diloco": 6}[name]
+
+
 @pytest.mark.parametrize("name", ["pccl", "pccl.torch", "pccl.diloco"])
 def test_examples_in_docstrings_are_python(name: str) -> None:
     """Examples are fragments of the programs on the pages, so they are compiled and not run."""

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE_S
 
+pytestmark = pytest.mark.torch_free
+
 # The same as in ./dev, with an index of packages that are empty.
 INSTALL = """
 set -euo pipefail

@@ -13,6 +13,8 @@ import pytest
 from conftest import wait_until
 from torch_peers import Channel, Peer, start  # noqa: F401
 
+pytestmark = pytest.mark.torch_free
+
 Start = Callable[..., Peer]
 
 

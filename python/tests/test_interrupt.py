@@ -11,6 +11,8 @@ import pccl
 import pytest
 from conftest import PATIENCE_S, Script, admit
 
+pytestmark = pytest.mark.torch_free
+
 MakeScript = Callable[..., Script]
 
 # A member whose other member does nothing, so each call waits for ever.

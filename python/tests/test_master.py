@@ -14,6 +14,8 @@ import pccl.master
 import pytest
 from conftest import PATIENCE_S, Script
 
+pytestmark = pytest.mark.torch_free
+
 MakeScript = Callable[..., Script]
 
 SERVES = """

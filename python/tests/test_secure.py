@@ -10,6 +10,8 @@ import pytest
 
 import pccl
 
+pytestmark = pytest.mark.torch_free
+
 MASTER = str(Path(pccl.__file__).parent / "bin" / "pccl-master")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pccl
-from conftest import wait_until
+from conftest import PATIENCE_S, wait_until
 from pccl import _memory, _staging
 
 RunPeers = Callable[..., list[Any]]
@@ -47,6 +48,9 @@ class LateStream:
 
     def record_event(self) -> LateEvent:
         return LateEvent(self.up_to_now())
+
+    def synchronize(self) -> None:
+        self.up_to_now()()
 
 
 class LateEvent:
@@ -397,3 +401,102 @@ def test_a_gather_that_fails_leaves_the_gpu_as_it_was(run_peers: RunPeers, gpu: 
         assert recv.tolist() == [-1, -1]
 
     run_peers(2, body)
+
+
+# ---- the backend of torch.distributed
+
+
+class Late:
+    """A process group whose own copies on the device are late, too: those into the order of ranks, and into outputs."""
+
+    def __init__(self, communicator: pccl.Communicator, ranks: list[int], gpu: LateStreams) -> None:
+        from pccl.torch import ProcessGroupPCCL
+        from pccl.torch._run import Run
+
+        communicator.barrier()
+        peers, patience = [member.peer_id for member in communicator.members], timedelta(seconds=PATIENCE_S)
+        run = Run(communicator, ranks, communicator.index, peers, None)
+        self.group = ProcessGroupPCCL(run, ranks[communicator.index], run.size, patience, owns_run=False)
+        self.group._others._groups["cpu"] = None  # no other backend: torch, which knows that, does not know this group
+        self.in_rank_order = run.in_rank_order
+        launched = self.group._launched
+
+        def late(operation: str, calls: Any, result: Any, opts: Any, timeout: Any, finish: Any, tag: Any) -> Any:
+            on_stream = None if finish is None else lambda infos: gpu.current().do(lambda: finish(infos))
+            return launched(operation, calls, result, opts, timeout, on_stream, tag)
+
+        self.group._launched = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("ranks", [[0, 1], [1, 0]])
+def test_collectives_of_a_process_group(run_peers: RunPeers, gpu: LateStreams, ranks: list[int]) -> None:
+    """Each takes what the stream of the program computes, and when wait() returns, the result is where it belongs."""
+    import torch.distributed as dist
+
+    gpu.everything = True
+
+    def body(communicator: pccl.Communicator, index: int) -> bool:
+        late = Late(communicator, ranks, gpu)
+        group, rank = late.group, late.group.getRank()
+        other = 1 - rank
+
+        def computed(*values: float) -> Any:
+            tensor = gpu.tensor(*[GARBAGE] * len(values))
+            gpu.current().do(lambda: tensor.copy_(torch.tensor(values)))
+            if not late.in_rank_order:
+                gpu.current().synchronize()  # as below
+            return tensor
+
+        def pieces(*parts: list[float]) -> list[Any]:
+            """The process group puts them together on the program's stream, which the fake one does at once."""
+            made = [computed(*part) for part in parts]
+            gpu.current().synchronize()
+            return made
+
+        def done(work: Any, by_future: bool = False) -> None:
+            if by_future:
+                work.get_future().wait()
+            assert work.wait()
+
+        for by_future in (False, True):
+            total = computed(rank, 1)
+            done(group.allreduce([total]), by_future)
+            assert total.tolist() == [1, 2]
+            copied = computed(rank + 5)
+            options = dist.BroadcastOptions()
+            options.rootRank = 1
+            done(group.broadcast([copied], options), by_future)
+            assert copied.tolist() == [6]
+            whole = gpu.tensor(0, 0)
+            done(group.all_gather_single(whole, computed(rank + 1)), by_future)
+            assert whole.tolist() == [1, 2]
+            parts = [gpu.tensor(0), gpu.tensor(0, 0)]
+            done(group.allgather([parts], [computed(*[rank + 1] * (rank + 1))]), by_future)
+            assert [part.tolist() for part in parts] == [[1], [2, 2]]
+            piece = gpu.tensor(0)
+            done(group.reduce_scatter_single(piece, computed(rank, 10 * rank)), by_future)
+            assert piece.tolist() == [[1], [10]][rank]
+            apart = torch.zeros(4)[::2]  # not contiguous, so it is written in the end
+            done(group.reduce_scatter([apart], [pieces([1, 2], [3, 4])]), by_future)
+            assert apart.tolist() == [[2, 4], [6, 8]][rank]
+            gathered = gpu.tensor(0, 0)
+            to_root = dist.GatherOptions()
+            to_root.rootRank = 0
+            parts = [gathered[:1], gathered[1:]]
+            done(group.gather([parts] if rank == 0 else [], [computed(rank + 7)], to_root), by_future)
+            assert gathered.tolist() == ([7, 8] if rank == 0 else [0, 0])
+            from_root, piece = dist.ScatterOptions(), gpu.tensor(0)
+            from_root.rootRank = 0
+            done(group.scatter([piece], [pieces([3], [4])] if rank == 0 else [], from_root), by_future)
+            assert piece.tolist() == [3 + rank]
+            received = gpu.tensor(0, 0)
+            done(group.alltoall_base(received, computed(10 * rank, 10 * rank + 1), [], []), by_future)
+            assert received.tolist() == [rank, 10 + rank]
+            room = gpu.tensor(0)
+            both = [group.send([computed(rank + 20)], other, 1), group.recv([room], other, 1)]
+            for work in both:
+                done(work, by_future)
+            assert room.tolist() == [other + 20]
+        return late.in_rank_order
+
+    assert run_peers(2, body) == [ranks == [0, 1]] * 2

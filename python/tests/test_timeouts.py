@@ -14,6 +14,8 @@ import pytest
 from conftest import PATIENCE_S, admit, run_threads, wait_until
 from pccl._limits import limit
 
+pytestmark = pytest.mark.torch_free
+
 Call = Callable[[pccl.Communicator, Any], Any]
 
 SUM = pccl.ReduceOp.SUM

@@ -26,6 +26,8 @@ from pccl.tools.screen import age, plain_text, rate
 from pccl.tools.status import StatusError, fetch, url_of
 from pccl.tools.top import Look, picture
 
+pytestmark = pytest.mark.torch_free
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -1,26 +1,34 @@
 """Runs torch's own tests of torch.distributed with the backend of this package, one after the other.
 
-    torch_own.py ADDRESS [--ranks N] [NAME...]     # with a master at ADDRESS; without names: all
-    torch_own.py gloo [--ranks N] [NAME...]        # for comparison: with gloo
+    torch_own.py ADDRESS [--ranks N] [--as BACKEND] [NAME...]   # with a master at ADDRESS; without names: all
+    torch_own.py gloo [--ranks N] [NAME...]                     # for comparison: with gloo
 
 Prints a line of JSON for each test: name, "ok", "skipped" or "failed", and torch's reason or the error. The tests are
 those of the installed torch (torch.testing._internal.distributed), with two ranks or N. They choose what to do by the
-name of the backend, so they see "gloo", and only the process group is made with "pccl".
+name of the backend, so they see "gloo", and only the process group is made with "pccl". ``--as mpi`` runs those that
+torch has for MPI alone, such as the ones of all_to_all.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import tempfile
 import unittest
 from typing import Any
 
+parser = argparse.ArgumentParser()
+parser.add_argument("address")
+parser.add_argument("--ranks", default="2")
+parser.add_argument("--as", dest="backend", default="gloo")
+parser.add_argument("names", nargs="*")
+given = parser.parse_intermixed_args()
+
+# Torch's decorators read them when the tests are imported.
 os.environ |= {
-    "BACKEND": "gloo",
-    # Torch's decorators read it when the tests are imported.
-    "WORLD_SIZE": sys.argv[3] if sys.argv[2:3] == ["--ranks"] else "2",
+    "BACKEND": given.backend,
+    "WORLD_SIZE": given.ranks,
     "TEMP_DIR": os.environ.get("TEMP_DIR") or tempfile.mkdtemp(),
     "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "100",
     "PCCL_PORT_RANGE": "0",
@@ -37,7 +45,7 @@ _init_process_group = dist.init_process_group
 
 
 def _with_pccl(backend: str | None = None, *arguments: Any, **options: Any) -> None:
-    _init_process_group("pccl" if backend == "gloo" else backend, *arguments, **options)
+    _init_process_group("pccl" if backend == given.backend else backend, *arguments, **options)
 
 
 class Own(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):  # type: ignore[misc]
@@ -57,14 +65,11 @@ def run(name: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    address, *chosen = sys.argv[1:]
-    if chosen[:1] == ["--ranks"]:
-        chosen = chosen[2:]
     torch.set_num_threads(1)
-    if address != "gloo":
-        os.environ["PCCL_MASTER_ADDRESS"] = address
+    if given.address != "gloo":
+        os.environ["PCCL_MASTER_ADDRESS"] = given.address
         dist.init_process_group = _with_pccl
-    for group, name in enumerate(chosen or (name for name in dir(Own) if name.startswith("test_"))):
+    for group, name in enumerate(given.names or (name for name in dir(Own) if name.startswith("test_"))):
         os.environ["PCCL_PEER_GROUP"] = str(group)  # each test is a job of its own
         print(json.dumps([name, *run(name)]), flush=True)
 

@@ -263,9 +263,10 @@ class DiLoCo(Training):
         """Joins the run and takes over its state. Call it before the first inner step.
 
         Blocks until the members admit this peer, which they do at the end of a round, and until ``min_peers`` are
-        there. PCCLError if the master cannot be reached or the run refuses this peer. PCCLArgumentError if the model's
-        parameters are not finite, or for a model as described at :meth:`advance`. After an error this peer is not a
-        member. Does nothing if this peer has joined already.
+        there. After an error this peer is not a member. Does nothing if this peer has joined already.
+
+        :raises PCCLError: the master cannot be reached, or the run refuses this peer.
+        :raises PCCLArgumentError: the model's parameters are not finite, or a model as described at :meth:`advance`.
         """
         if not self._joined:
             with self._together():
@@ -274,11 +275,12 @@ class DiLoCo(Training):
                 self._join()
 
     def step(self, closure: Callable[[], float] | None = None, *, samples: int | None = None) -> Any:
-        """Calls ``inner_optimizer.step(closure)``, then :meth:`advance`, which describes blocking and errors.
+        """Calls ``inner_optimizer.step(closure)``, then :meth:`advance`, and blocks as that does.
 
         :param closure: as for the optimizer.
         :param samples: as for :meth:`advance`.
         :returns: what the optimizer returned.
+        :raises PCCLError: and others, as :meth:`advance`.
         """
         self._check_samples(samples)
         result = self._inner_optimizer.step(closure) if closure is not None else self._inner_optimizer.step()
@@ -291,16 +293,18 @@ class DiLoCo(Training):
         Between launches and landings it returns at once. At a launch it computes the pseudo-gradient. At a landing (the
         launch itself without ``overlap``) it blocks until the average has arrived, and applies it. At the end of a round
         it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is repeated. If this
-        peer is removed from the run, it joins again and blocks as :meth:`join` does. RuntimeError before ``join``.
-
-        PCCLError for failures that a retry does not cure. PCCLArgumentError if the model no longer trains what the
-        peers average: a parameter was replaced, converted, frozen or unfrozen since this helper was made. This peer has
-        then left the run, so that the others do not wait for it, and the helper cannot be used again. In a node or
-        replica of several processes, an error of one of them is a RuntimeError in the others. If one of them is gone,
-        the others raise torch.distributed.DistBackendError, after the time-out of ``process_group`` at the latest.
+        peer is removed from the run, it joins again and blocks as :meth:`join` does.
 
         :param samples: number of samples (or tokens) of this inner step, with ``weighted=True``, and only then; 0 or
-            more. ValueError otherwise.
+            more.
+        :raises PCCLError: a failure that a retry does not cure.
+        :raises PCCLArgumentError: the model no longer trains what the peers average: a parameter was replaced,
+            converted, frozen or unfrozen since this helper was made. This peer has then left the run, so that the
+            others do not wait for it, and the helper cannot be used again.
+        :raises RuntimeError: before ``join``. In a node or replica of several processes: another one of them failed.
+        :raises torch.distributed.DistBackendError: another process of this node or replica is gone; after the time-out
+            of ``process_group`` at the latest.
+        :raises ValueError: ``samples`` does not fit ``weighted``.
         """
         if not self._joined:
             raise RuntimeError("DiLoCo.join() comes before the first step")
@@ -329,6 +333,8 @@ class DiLoCo(Training):
 
         Blocks until the average has arrived; makes no vote. All members should end at the same step; otherwise those
         that stay go on without this peer.
+
+        :raises PCCLError: and others, as :meth:`advance`.
         """
         with self._together():
             if self._transfer is not None and self._in_flight is not None:
@@ -353,6 +359,7 @@ class DiLoCo(Training):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything but the inner optimizer's state, as copies. The model's trainable parameters are in it.
+        Waits for no other peer.
 
         A state that was taken at the end of a round (``inner_step % H == 0``) is complete: if every peer resumes from
         its own, the run goes on as if nothing had happened. From a state that was taken elsewhere, the resumed run
@@ -363,11 +370,11 @@ class DiLoCo(Training):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Call it before ``join``. It also sets the model. If the run is ahead of this state, ``join`` replaces it by
-        the run's.
+        the run's. Waits for no other peer.
 
         :param state: what :meth:`state_dict` returned, on this or another peer.
-
-        RuntimeError after ``join``; ValueError if the state is of another configuration or model.
+        :raises RuntimeError: after ``join``.
+        :raises ValueError: the state is of another configuration or model.
         """
         if self._joined:
             raise RuntimeError("load_state_dict comes before DiLoCo.join(): the run decides what its members hold")

@@ -104,7 +104,8 @@ class ReplicaGrid:
         return self._replicas if self._member else 0
 
     def begin(self, state: SharedState) -> None:
-        """Admits replicas that wait. Then synchronizes the state within each shard's group.
+        """Admits replicas that wait. Then synchronizes the state within each shard's group. Blocks until all replicas
+        have called it, and all processes of this replica have exchanged the outcome.
 
         :param state: of this process: its shards, as :func:`shared_state` makes it. The grid counts its revisions.
         :raises PCCLMasterConnectionError: the master cannot be reached, or another process of this replica did not ask
@@ -168,7 +169,7 @@ class ReplicaGrid:
         return False
 
     def close(self) -> None:
-        """Leaves the run. May be called again."""
+        """Leaves the run. Usually blocks for some seconds at most. May be called again."""
         self._member = False
         self.communicator.close()
 

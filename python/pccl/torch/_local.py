@@ -24,7 +24,7 @@ _BEGIN_WITH_ZEROS = (
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a plain tensor on the memory of a tensor, of a parameter, or of the part of a DTensor that this process
-    holds. It has no gradient.
+    holds. It has no gradient. Blocks only for a part that a functional collective is still filling.
 
     :param tensor: on any device.
     :raises PCCLArgumentError: a partial DTensor, whose sum was not made yet, or a part that is not contiguous.
@@ -51,7 +51,7 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def local_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Returns parameters and buffers of a module by name; of sharded ones, the part of this process. Writing to them
-    changes the module.
+    changes the module. Waits for no other peer.
 
     :param module: plain, or in DDP, FSDP2 or torch.compile; names are those without these wrappers.
     :raises PCCLArgumentError: as for :func:`local_tensor`.
@@ -65,7 +65,8 @@ def shared_state(
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> SharedState:
     """Makes a shared state of all parameters and buffers, the optimizer's tensors and ``more``. Tensors on the CPU are
-    used in place. Each synchronization copies those on a CUDA device to the CPU, and back if bytes were received.
+    used in place. Each synchronization copies those on a CUDA device to the CPU, and back if bytes were received. This
+    function waits for no other peer.
 
     An optimizer that has made no step yet has no state. It gets its initial state of zeros, so that newcomers have
     memory to receive into. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make

@@ -1,74 +1,30 @@
 """The process group: each collective is one or more collectives of the communicator.
 
 Ranks are given by the program, indices by the run. Where the two orders differ, pieces are gathered in the order of
-indices and then copied into that of ranks. What only moves data moves bytes, never numbers.
+indices and then copied into that of ranks.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pccl._enums import ReduceOp
 from pccl._errors import PCCLError, argument_error
 from pccl._memory import memory_of
 from pccl.torch import _failure
+from pccl.torch._call import Call, bytes_of, check_size, operation_of, overlap, plain, root_of, vector_of
+from pccl.torch._devices import OtherBackends, backends_of, for_all_devices
 from pccl.torch._reconfigure import Meeting, ReconfigureOptions
 from pccl.torch._run import Run
-from pccl.torch._work import Finish, Handle, Work, recorded
-
-_OPS = {
-    dist.ReduceOp.SUM: ReduceOp.SUM,
-    dist.ReduceOp.AVG: ReduceOp.AVG,
-    dist.ReduceOp.PRODUCT: ReduceOp.PROD,
-    dist.ReduceOp.MAX: ReduceOp.MAX,
-    dist.ReduceOp.MIN: ReduceOp.MIN,
-}
-
-
-# What a message calls the other rank.
-_ENDS = {"send": "to", "recv": "source"}
-
-
-class _Call(NamedTuple):
-    """A collective of the communicator: ``kind`` is the name of its method. ``recv`` may be ``send``. ``root`` is a
-    rank, or -1 for none; of a send and a recv, the other rank. ``counts``: elements of the pieces of ``send``, in the
-    order of indices."""
-
-    kind: str
-    send: Tensor | None
-    recv: Tensor | None
-    op: ReduceOp | None = None
-    root: int = -1
-    counts: list[int] | None = None
-
-    def launch(self, run: Run, tag: int) -> Handle:
-        options: dict[str, Any] = {"tag": tag}
-        if self.op is not None:
-            options["op"] = self.op
-        if self.root >= 0:
-            options[_ENDS.get(self.kind, "root")] = run.peer_of(self.root)
-        if self.counts is not None:
-            options["counts"] = self.counts
-        arrays = (self.send, self.recv)
-        if self.kind in ("barrier", *_ENDS):
-            arrays = tuple(array for array in arrays if array is not None)
-        handle: Handle = getattr(run.communicator, f"{self.kind}_async")(*arrays, **options)
-        return handle
-
-    def alone(self) -> None:
-        """What it does in a group of one rank."""
-        if self.send is not None and self.recv is not None and self.recv is not self.send:
-            self.recv.copy_(self.send)
+from pccl.torch._work import Finish, Work, recorded
 
 
 class ProcessGroupPCCL(dist.ProcessGroup):
@@ -111,8 +67,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
         # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
         self._kept: deque[Work] = deque(maxlen=256)
-        # By type of device: the group of the backend that ``init_process_group("cpu:pccl,cuda:nccl")`` names for it.
-        self._others: dict[str, dist.ProcessGroup | None] = {}
+        self._others = OtherBackends()
 
     # torch asks these, because the members may change.
     def getRank(self) -> int:  # noqa: N802 (torch's name)
@@ -197,7 +152,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
                 "the members of this group cannot change; make it with "
                 "pg_options=pccl.torch.ProcessGroupPCCL.Options(enable_reconfigure=True)",
             )
-        others = [device for device, backend in self._backends().items() if backend != "pccl"]
+        others = [device for device, backend in backends_of(self).items() if backend != "pccl"]
         if others:
             raise argument_error(
                 function,
@@ -210,8 +165,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        op = _operation(opts, "all_reduce")
-        calls = [_Call("all_reduce", t, t, op) for t in _plain(tensors)]
+        op = operation_of(opts, "all_reduce")
+        calls = [Call("all_reduce", t, t, op) for t in plain(tensors)]
         return self._launch("all_reduce", calls, tensors, opts, timeout)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
@@ -220,8 +175,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def reduce(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        op, root = _operation(opts, "reduce"), _root(opts)
-        calls = [_Call("reduce", t, t if root == self._rank else None, op, root) for t in _plain(tensors)]
+        op, root = operation_of(opts, "reduce"), root_of(opts)
+        calls = [Call("reduce", t, t if root == self._rank else None, op, root) for t in plain(tensors)]
         return self._launch("reduce", calls, tensors, opts, timeout)
 
     def reduce_scatter(  # type: ignore[override]
@@ -229,8 +184,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     ) -> Work:
         sources = []
         for output, parts in zip(outputs, inputs, strict=True):
-            _same_size("reduce_scatter", output, parts[self._rank].numel())
-            sources.append(torch.cat([_flat(parts[rank], "reduce_scatter") for rank in self._ranks]))
+            check_size("reduce_scatter", output, parts[self._rank].numel())
+            sources.append(torch.cat([vector_of(parts[rank], "reduce_scatter") for rank in self._ranks]))
         return self._scatter_reduced("reduce_scatter", outputs, sources, opts, timeout)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
@@ -243,11 +198,11 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     ) -> Work:
         sources = []
         for output, source in zip(outputs, inputs, strict=True):
-            _same_size("reduce_scatter_tensor", source, output.numel() * self._size)
-            flat = _flat(source, "reduce_scatter_tensor")
+            check_size("reduce_scatter_tensor", source, output.numel() * self._size)
+            flat = vector_of(source, "reduce_scatter_tensor")
             if not self._in_rank_order:
                 flat = torch.cat([flat.view(self._size, output.numel())[rank] for rank in self._ranks])
-            elif _overlap(flat, output):
+            elif overlap(flat, output):
                 flat = flat.clone()
             sources.append(flat)
         return self._scatter_reduced("reduce_scatter_tensor", outputs, sources, opts, None)
@@ -258,12 +213,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self, function: str, outputs: list[Tensor], sources: list[Tensor], opts: Any, timeout: timedelta | None
     ) -> Work:
         """``sources`` have the parts in the order of indices."""
-        op = _operation(opts, "reduce_scatter")
+        op = operation_of(opts, "reduce_scatter")
         targets = [
             output.detach().view(-1) if output.is_contiguous() else output.detach().new_empty(output.numel())
             for output in outputs
         ]
-        calls = [_Call("reduce_scatter", *pair, op) for pair in zip(sources, targets, strict=True)]
+        calls = [Call("reduce_scatter", *pair, op) for pair in zip(sources, targets, strict=True)]
 
         def finish(_: list[Any]) -> None:
             for output, target in zip(outputs, targets, strict=True):
@@ -277,9 +232,9 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def broadcast(  # type: ignore[override]
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        root = _root(opts)
-        flats = [_bytes(tensor, "broadcast") for tensor in tensors]
-        calls = [_Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
+        root = root_of(opts)
+        flats = [bytes_of(tensor, "broadcast") for tensor in tensors]
+        calls = [Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
         return self._launch("broadcast", calls, tensors, opts, timeout)
 
     def allgather(  # type: ignore[override]
@@ -313,13 +268,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         calls, scattered = [], []
         sizes = [[source.nbytes] * self._size for source in inputs]
         for output, source in zip(outputs, inputs, strict=True):
-            _same_size("all_gather_into_tensor", output, source.numel() * self._size)
-            flat, own = _bytes(output, "all_gather_into_tensor"), _bytes(source, "all_gather_into_tensor")
+            check_size("all_gather_into_tensor", output, source.numel() * self._size)
+            flat, own = bytes_of(output, "all_gather_into_tensor"), bytes_of(source, "all_gather_into_tensor")
             if self._in_rank_order:
                 # The input may already be in its place in the output (FSDP).
-                calls.append(_Call("all_gather", own.clone() if _overlap(own, flat) else own, flat))
+                calls.append(Call("all_gather", own.clone() if overlap(own, flat) else own, flat))
             else:
-                calls.append(_Call("all_gather", own, torch.empty_like(flat)))
+                calls.append(Call("all_gather", own, torch.empty_like(flat)))
                 scattered.append((calls[-1].recv, flat.view(self._size, own.numel()).unbind()))
 
         def finish(infos: list[Any]) -> None:
@@ -334,13 +289,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def gather(  # type: ignore[override]
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        root = _root(opts) == self._rank
+        root = root_of(opts) == self._rank
         for source, parts in zip(inputs, outputs, strict=False):
             self._check_parts(source, parts)
         sizes = [[source.nbytes] * self._size for source in inputs]
-        flats = [_bytes(source, "gather") for source in inputs]
+        flats = [bytes_of(source, "gather") for source in inputs]
         calls = [
-            _Call("gather", flat, flat.new_empty(flat.numel() * self._size) if root else None, root=_root(opts))
+            Call("gather", flat, flat.new_empty(flat.numel() * self._size) if root else None, root=root_of(opts))
             for flat in flats
         ]
 
@@ -355,15 +310,15 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def scatter(  # type: ignore[override]
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        root, calls = _root(opts), []
-        targets = [_bytes(output, "scatter") for output in outputs]
+        root, calls = root_of(opts), []
+        targets = [bytes_of(output, "scatter") for output in outputs]
         for place, target in enumerate(targets):
             if root != self._rank:
-                calls.append(_Call("scatter", None, target, root=root))
+                calls.append(Call("scatter", None, target, root=root))
                 continue
-            pieces = [_bytes(inputs[place][rank], "scatter") for rank in self._ranks]
-            _same_size("scatter", outputs[place], sum(map(len, pieces)) // outputs[place].element_size() // self._size)
-            calls.append(_Call("scatter", torch.cat(pieces), target, root=root, counts=[*map(len, pieces)]))
+            pieces = [bytes_of(inputs[place][rank], "scatter") for rank in self._ranks]
+            check_size("scatter", outputs[place], sum(map(len, pieces)) // outputs[place].element_size() // self._size)
+            calls.append(Call("scatter", torch.cat(pieces), target, root=root, counts=[*map(len, pieces)]))
 
         def finish(infos: list[Any]) -> None:
             for info, target in zip(infos, targets, strict=False):  # none in a group of one rank
@@ -377,7 +332,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         return self._launch("scatter", calls, outputs, opts, timeout, finish)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:  # type: ignore[override]
-        return self._launch("barrier", [_Call("barrier", None, None)], [], opts, timeout)
+        return self._launch("barrier", [Call("barrier", None, None)], [], opts, timeout)
 
     # ---- exchanging bytes
 
@@ -388,10 +343,10 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             raise argument_error(
                 "all_to_all", f"{len(inputs)} inputs and {len(outputs)} outputs; give one per rank ({self._size})"
             )
-        pieces = [_bytes(inputs[rank], "all_to_all") for rank in self._ranks]
-        sizes = [_bytes(output, "all_to_all").numel() for output in outputs]
+        pieces = [bytes_of(inputs[rank], "all_to_all") for rank in self._ranks]
+        sizes = [bytes_of(output, "all_to_all").numel() for output in outputs]
         received = pieces[0].new_empty(sum(sizes))
-        call = _Call("all_to_all", torch.cat(pieces), received, counts=[*map(len, pieces)])
+        call = Call("all_to_all", torch.cat(pieces), received, counts=[*map(len, pieces)])
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_to_all", infos, [sizes])
@@ -408,16 +363,16 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        source, target = _bytes(input, "all_to_all_single"), _bytes(output, "all_to_all_single")
+        source, target = bytes_of(input, "all_to_all_single"), bytes_of(output, "all_to_all_single")
         sent = self._split(input, input_split_sizes, "input")
         sizes = self._split(output, output_split_sizes, "output")
         received = target
         if not self._in_rank_order:
             parts = source.split(sent)
             source, received = torch.cat([parts[rank] for rank in self._ranks]), torch.empty_like(target)
-        elif _overlap(source, target):
+        elif overlap(source, target):
             source = source.clone()
-        call = _Call("all_to_all", source, received, counts=[sent[rank] for rank in self._ranks])
+        call = Call("all_to_all", source, received, counts=[sent[rank] for rank in self._ranks])
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_to_all_single", infos, [sizes])
@@ -464,8 +419,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             raise argument_error(kind, f"{len(tensors)} tensors; give one")
         if rank == self._rank or not 0 <= rank < self._size:
             raise argument_error(kind, f"rank {rank} is no other rank of this group of {self._size}")
-        flat = _bytes(tensors[0], kind)
-        call = _Call("send", flat, None, root=rank) if kind == "send" else _Call("recv", None, flat, root=rank)
+        flat = bytes_of(tensors[0], kind)
+        call = Call("send", flat, None, root=rank) if kind == "send" else Call("recv", None, flat, root=rank)
 
         def finish(infos: list[Any]) -> None:
             if infos and (sent := infos[0].members[0].count) != len(flat):
@@ -478,43 +433,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         name = hashlib.blake2b(f"{self._group_tag} {tag} {number}".encode(), digest_size=8).digest()
         return self._launch(kind, [call], tensors, None, None, finish, int.from_bytes(name, "little"))
 
-    # ---- tensors on devices of other backends
-
-    def _group_for(self, arguments: tuple[Any, ...]) -> dist.ProcessGroup | None:
-        """The group of another backend to which the tensors among ``arguments`` belong, or None. torch gives all calls
-        to the first backend in the description that is a process group, which is this one."""
-        device = _device_of(arguments)
-        if device is None:
-            return None
-        if device not in self._others:
-            self._others[device] = self._make_group_for(device)
-        return self._others[device]
-
-    def _backends(self) -> dict[str, str]:
-        """The backend for each type of device."""
-        try:
-            return dict(one.split(":") for one in dist.get_backend_config(self).split(",") if ":" in one)
-        except (ValueError, AssertionError):  # torch does not know this group (yet)
-            return {}
-
-    def _make_group_for(self, device: str) -> dist.ProcessGroup | None:
-        backend = self._backends().get(device, "pccl")
-        if backend == "pccl":
-            return None
-        # All ranks of this group make it, because all make the call that needs it; other ranks know nothing of it.
-        return dist.new_group(
-            dist.get_process_group_ranks(self),
-            timeout=self._timeout,
-            backend=backend,
-            use_local_synchronization=self._size < dist.get_world_size(),
-        )
-
     # ---- the launch, the same for all
 
     def _launch(
         self,
         operation: str,
-        calls: list[_Call],
+        calls: list[Call],
         result: Sequence[Tensor],
         opts: Any,
         timeout: timedelta | None,
@@ -531,7 +455,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def _launched(
         self,
         operation: str,
-        calls: list[_Call],
+        calls: list[Call],
         result: Sequence[Tensor],
         opts: Any,
         timeout: timedelta | None,
@@ -577,10 +501,10 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def _in_rank_order(self) -> bool:
         return self._run is None or self._run.in_rank_order
 
-    def _gathering(self, source: Tensor, nbytes: int) -> _Call:
+    def _gathering(self, source: Tensor, nbytes: int) -> Call:
         """``nbytes``: of all ranks together."""
-        own = _bytes(source, "all_gather")
-        return _Call("all_gather", own, own.new_empty(nbytes))
+        own = bytes_of(source, "all_gather")
+        return Call("all_gather", own, own.new_empty(nbytes))
 
     def _check_parts(self, source: Tensor, parts: list[Tensor]) -> None:
         if len(parts) != self._size or parts[self._rank].nbytes != source.nbytes:
@@ -607,30 +531,9 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         assert gathered is not None
         begin = 0
         for rank in self._ranks:
-            part = _bytes(parts[rank], "all_gather")
+            part = bytes_of(parts[rank], "all_gather")
             part.copy_(gathered[begin : begin + part.numel()])
             begin += part.numel()
-
-
-def _device_of(arguments: Any) -> str | None:
-    """The type of device of the first tensor in nested lists."""
-    for one in arguments:
-        if isinstance(one, Tensor):
-            return str(one.device.type)
-        if isinstance(one, (list, tuple)) and (found := _device_of(one)) is not None:
-            return found
-    return None
-
-
-def _for_all_devices(name: str) -> Callable[..., Any]:
-    own = getattr(ProcessGroupPCCL, name)
-
-    @functools.wraps(own)
-    def call(self: ProcessGroupPCCL, *arguments: Any, **options: Any) -> Any:
-        other = self._group_for(arguments)
-        return own(self, *arguments, **options) if other is None else getattr(other, name)(*arguments, **options)
-
-    return call
 
 
 # torch.compile must call these without tracing them. It does not know the attributes of a process group written in
@@ -661,52 +564,4 @@ for _name in (
     "recv",
     "recv_anysource",
 ):
-    setattr(ProcessGroupPCCL, _name, torch._disable_dynamo(_for_all_devices(_name)))
-
-
-def _operation(opts: Any, function: str) -> ReduceOp:
-    # Older callers pass a plain operation, others pass options that hold one. None means a sum.
-    given = getattr(opts, "reduceOp", opts if opts is not None else dist.ReduceOp.SUM)
-    for theirs, ours in _OPS.items():
-        if given == theirs:
-            return ours
-    raise NotImplementedError(
-        f"pccl: {function} with {given}: use SUM, AVG, PRODUCT, MIN or MAX (bitwise ones on 0/1 values: MIN is 'and', "
-        "MAX is 'or'), or a group of another backend: torch.distributed.new_group(backend='gloo')"
-    )
-
-
-def _root(opts: Any) -> int:
-    return int(getattr(opts, "rootRank", 0))
-
-
-def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
-    # Detached, because torch.distributed also changes parameters in place without autograd noticing.
-    return [tensor.detach() for tensor in tensors]
-
-
-def _flat(tensor: Tensor, function: str) -> Tensor:
-    memory_of(tensor, "the tensor", function, written=False)
-    return tensor.detach().view(-1)
-
-
-def _bytes(tensor: Tensor, function: str) -> Tensor:
-    """The memory of a tensor of any type, as bytes."""
-    if hasattr(tensor, "placements") and hasattr(tensor, "to_local"):
-        raise argument_error(function, "the tensor is a DTensor; use tensor.to_local()")
-    if not tensor.is_contiguous() or tensor.layout is not torch.strided:
-        raise argument_error(
-            function, "the tensor is not contiguous; use tensor.contiguous(), and copy the result back"
-        )
-    return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
-
-
-def _overlap(one: Tensor, other: Tensor) -> bool:
-    first: int = one.data_ptr()
-    second: int = other.data_ptr()
-    return bool(first < second + other.nbytes and second < first + one.nbytes)
-
-
-def _same_size(function: str, tensor: Tensor, elements: int) -> None:
-    if tensor.numel() != elements:
-        raise argument_error(function, f"a tensor has {tensor.numel()} elements where {elements} are needed")
+    setattr(ProcessGroupPCCL, _name, torch._disable_dynamo(for_all_devices(_name, getattr(ProcessGroupPCCL, _name))))

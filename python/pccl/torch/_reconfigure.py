@@ -116,7 +116,7 @@ def _group_of(group: dist.ProcessGroup | None) -> Any:
 
 def supports_reconfigure(group: dist.ProcessGroup | None = None) -> bool:
     """Whether the members of a group can change. It was made with
-    ``pg_options=ProcessGroupPCCL.Options(enable_reconfigure=True)``.
+    ``pg_options=ProcessGroupPCCL.Options(enable_reconfigure=True)``. Never blocks.
 
     :param group: None: the default group.
     """

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pccl import _memory, _staging
 from pccl._errors import PCCLError
 from pccl._operation import AsyncHandle
 from pccl.torch import _failure
@@ -149,8 +150,8 @@ class Work(dist.Work):
 
     def _wait_for_gpus(self) -> None:
         """This may be another thread than that of the program, with another current stream."""
-        for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
-            torch.cuda.current_stream(device).synchronize()
+        for device in {tensor.device for tensor in self._result if _memory.device_of(tensor) == "cuda"}:
+            _staging.streams.current(device).synchronize()
 
     def _check(self, handle: Handle, run: Run) -> Any:
         try:
