@@ -219,6 +219,7 @@ class DiLoCo(Training):
         self._in_flight = None
         self._own_weight = 0
         self._is_finite = True
+        self._captured = self._stepped = None
         self._restored = None
         self._joined = False
         self._has_cleaned = False
