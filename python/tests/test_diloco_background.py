@@ -75,23 +75,25 @@ def test_a_rejection_without_events(master: str, mode: str, caplog: Any) -> None
     assert "contributes nothing to this average" in caplog.text
 
 
-def test_a_checkpoint_after_the_step_of_the_thread_and_before_it_lands(master: str) -> None:
-    """It has the outer parameters and the number that belong together."""
-    hashes: dict[int, Any] = {}
+@pytest.mark.parametrize(("mode", "step", "applied"), [("streaming", 13, 7), ("streaming_full", 12, 5)])
+def test_a_checkpoint_between_the_end_of_a_transfer_and_its_landing(
+    master: str, mode: str, step: int, applied: int
+) -> None:
+    """Outer parameters and the number of outer steps belong together. Within a round, the state has the outer step that
+    the thread has made, and nothing in flight. At the end of a round, it has what is in flight, and not that step."""
+    seen: dict[int, Any] = {}
     together = threading.Barrier(2)
 
     def body(index: int) -> Any:
         def note(event: Event) -> None:
             if event.kind == "outer_step" and index == 0:
-                hashes[event.outer_step] = diloco.outer.clone(), diloco.batches
+                seen[event.outer_step] = diloco.outer.clone(), diloco.batches
 
         trainee = Trainee(index)
         with pccl.Communicator(master) as comm:
-            diloco = DiLoCo(
-                trainee.model, trainee.optimizer, comm, min_peers=2, on_event=note, **MODES["streaming_full"]
-            )
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, min_peers=2, on_event=note, **MODES[mode])
             with diloco:
-                trainee.train(diloco, 12)
+                trainee.train(diloco, step)
                 before = diloco.outer_step
                 assert diloco._transfer is not None and diloco._transfer._thread is not None
                 diloco._transfer._thread.join()
@@ -101,13 +103,10 @@ def test_a_checkpoint_after_the_step_of_the_thread_and_before_it_lands(master: s
                 trainee.train(diloco, 18)
         return state
 
-    states = run_threads(2, body)
-    for state in states:
-        outer, batches = hashes[state["outer_step"]]
+    for state in run_threads(2, body):
+        outer, batches = seen[state["outer_step"]]
         assert torch.equal(state["outer"], outer) and state["batches"] == batches
-        assert torch.equal(state["outer"], states[0]["outer"])
-    # Five have landed by now. The thread has made the sixth step.
-    assert states[0]["outer_step"] == 6
+        assert state["outer_step"] == applied and (state["in_flight"] is None) == (mode == "streaming")
 
 
 def test_a_failure_in_the_thread_is_one_of_step(master: str) -> None:

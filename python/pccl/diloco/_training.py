@@ -233,7 +233,10 @@ class Training:
     def _launch_captured(self, fragment: int, weight: int) -> None:
         captured = self._captured = Captured()
         self._own_weight, self._stepped, self._in_flight = weight, None, fragment
-        self._transfer = self._transfer_of(fragment, self._in_thread(captured, fragment, weight), in_background=True)
+        # A checkpoint of the end of a round has what is in flight, so the outer parameters must be without it.
+        makes_step = not self._schedule.ends_round(self._inner_step)
+        exchange = self._in_thread(captured, fragment, weight, makes_step)
+        self._transfer = self._transfer_of(fragment, exchange, in_background=True)
         try:
             # The event has the pseudo-gradient.
             if self._on_event is not None and captured.wait():
@@ -243,7 +246,7 @@ class Training:
         finally:
             captured.proceed()
 
-    def _in_thread(self, captured: Captured, fragment: int, weight: int) -> Exchange:
+    def _in_thread(self, captured: Captured, fragment: int, weight: int, makes_step: bool) -> Exchange:
         """Computes the pseudo-gradient from a copy of the parameters, sends it, and makes the outer step."""
         with captured.computing():
             begin, end = self._bounds[fragment]
@@ -257,7 +260,7 @@ class Training:
                 weight = self._own_weight = 0
         weights = yield from self._encoding.exchange(begin, end - begin, weight, weight)
         self._is_finite = math.isfinite(norm(self._encoding.total(end - begin)))
-        if self._is_finite and weights > 0:
+        if makes_step and self._is_finite and weights > 0:
             self._stepped = self._step_outer(fragment, weights)
         return weights
 
