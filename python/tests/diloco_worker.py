@@ -25,7 +25,7 @@ from dying import Dying
 import pccl
 from pccl.diloco import DiLoCo, Event
 
-INPUTS, HIDDEN, CLASSES, BATCH = 32, 704, 8, 32
+INPUTS, HIDDEN, CLASSES, BATCH = 32, 720, 8, 32
 
 
 class Leave(Exception):

@@ -54,7 +54,7 @@ def test_a_rejection_without_events(master: str, mode: str, caplog: Any) -> None
     options = MODES[mode]
     end = threading.Barrier(2)
 
-    def body(index: int) -> tuple[Any, Any, int]:
+    def body(index: int) -> tuple[Any, Any, int, int]:
         trainee = Trainee(index)
         trainee.optimizer = torch.optim.Adam(trainee.model.parameters(), lr=0.01)
         with pccl.Communicator(master) as comm:
@@ -66,12 +66,13 @@ def test_a_rejection_without_events(master: str, mode: str, caplog: Any) -> None
                         trainee.model[0].weight.fill_(math.nan)
                 trainee.train(diloco, 6 * options["H"])
                 end.wait(PATIENCE_S)
-        return vector(trainee.model), diloco.momentum, diloco.batches
+        return vector(trainee.model), diloco.momentum, diloco.batches, diloco.outer_step
 
     first, second = run_threads(2, body)
     assert torch.isfinite(first[0]).all() and torch.isfinite(first[1]).all()
-    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1]) and first[2] == second[2]
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1]) and first[2:] == second[2:]
     assert first[2] >= 9 * options["H"]  # of 12: the peer counts again later
+    assert first[3] == 6 * options.get("fragments", 1)  # no outer step was skipped
     assert "contributes nothing to this average" in caplog.text
 
 

@@ -27,9 +27,16 @@ MODES: dict[str, dict[str, Any]] = {
     "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6, "quantize": "int8"},
     "streaming_int8": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": "int8"},
     "eager": {"H": 6, "outer": OUTER, "overlap": True, "eager": True},
-    # Pieces of about 165 kB, so that a peer can die while one is on its way.
+    # Pieces of about 165 kB, so that a peer can die while one is on its way (Dying.dies_in). With fragments, that of the
+    # large layer is as long.
     "sync_top_k": {"H": 6, "outer": OUTER, "quantize": TopK(k=512, chunk=1024)},
-    "streaming_top_k": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": TopK(k=512, chunk=1024)},
+    "streaming_top_k": {
+        "H": 6,
+        "outer": OUTER,
+        "overlap": True,
+        "fragments": [["0", "4"], ["2"]],
+        "quantize": TopK(k=512, chunk=1024),
+    },
     "sparse_loco": {
         "H": 6,
         "outer": {"lr": falling, "momentum": 0.0},
@@ -64,7 +71,7 @@ MODES: dict[str, dict[str, Any]] = {
         "H": 6,
         "outer": OUTER,
         "overlap": True,
-        "fragments": 3,
+        "fragments": [["0", "4"], ["2"]],
         "quantize": TopK(k=512, chunk=1024),
         "checkpoints": True,
     },
