@@ -32,7 +32,7 @@ MODES: dict[str, dict[str, Any]] = {
     "sparse": {"outer": {}},  # SparseLoCo: a twelfth of the bytes of int8, with 8 peers
 }
 ALPHABET = [chr(code) for code in range(32, 127)] + ["\n"]
-CONTEXT = 64
+CONTEXT, TEXTS = 64, Path("/usr/share/common-licenses")
 
 
 class Block(nn.Module):
@@ -107,7 +107,7 @@ def main() -> None:
     for name, size in (("width", 128), ("layers", 4), ("batch", 16)):
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--threads", type=int, default=1, help="of torch; peers of one machine share its cores")
-    parser.add_argument("--text", type=Path, default=Path("/usr/share/common-licenses"))
+    parser.add_argument("--text", type=Path, default=TEXTS)
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it is there, written at the end of rounds")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

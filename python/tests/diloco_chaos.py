@@ -67,7 +67,7 @@ class Chaos:
     def die(self) -> None:
         """In the middle of a transfer."""
         peer = self._one()
-        self._part_of(peer).order("die")
+        self._part_of(peer, in_run=True).order("die")
         peer.order(f"to {self._run.allowed + 2}")
         self._run.alive.remove(peer)
         self._run.train(self._run.allowed + 2)
@@ -92,7 +92,7 @@ class Chaos:
     def remove(self) -> None:
         """Stopped for longer than the time-out: it is removed, and joins again."""
         peer = self._one()
-        part = self._part_of(peer)
+        part = self._part_of(peer, in_run=True)
         part.signal(signal.SIGSTOP)
         others = [one for one in self._run.alive if one is not peer]
         self._run.alive.remove(peer)
@@ -117,9 +117,12 @@ class Chaos:
     def _one(self) -> Peer | Replica:
         return self._chance.choice(self._run.alive)
 
-    def _part_of(self, peer: Peer | Replica) -> Peer | Replica:
-        """What a fault hits: a peer; one process of a replica, or all of them."""
-        return peer if isinstance(peer, Peer) else self._chance.choice([peer, *peer.processes])
+    def _part_of(self, peer: Peer | Replica, in_run: bool = False) -> Peer | Replica:
+        """What a fault hits: a peer; one process of a replica, or all of them. ``in_run``: not one of a node that is not
+        itself in the run."""
+        if isinstance(peer, Peer):
+            return peer
+        return self._chance.choice([peer, *(peer.members_of_run if in_run else peer.processes)])
 
 
 def main() -> int:

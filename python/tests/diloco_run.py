@@ -99,6 +99,8 @@ class Replica:
         ]  # fmt: skip
         for process in self.processes:
             process.replica = self
+        # Those that are in the run.
+        self.members_of_run = self.processes[:1] if run.kind == "node" else self.processes
 
     @property
     def round(self) -> int:
@@ -126,7 +128,7 @@ class Replica:
             process.signal(number)
 
     def count(self, kind: str) -> int:
-        return min(process.count(kind) for process in self.processes)
+        return min(process.count(kind) for process in self.members_of_run)
 
 
 class Run:

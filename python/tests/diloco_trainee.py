@@ -14,6 +14,7 @@ MODES: dict[str, dict[str, Any]] = {
     "sync": {"H": 4},
     "sync_fragments": {"H": 4, "fragments": 3},
     "one_step_behind": {"H": 4, "overlap": True},
+    "whole": {"H": 4, "overlap": True, "delay": 2},
     "streaming": {"H": 6, "fragments": 3, "overlap": True, "delay": 1},
     "streaming_full": {"H": 6, "fragments": 3, "overlap": True},
     "eager": {"H": 4, "overlap": True, "eager": True},

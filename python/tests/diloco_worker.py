@@ -3,7 +3,9 @@
 It sends events, one dictionary for each (``said``), and receives orders: ``go`` (join), ``to N`` (train up to the end
 of round N and wait there), ``die`` (kill yourself in the middle of the next reduction). ``given``: address, seed,
 rounds, options (of DiLoCo), timeout_ms, replica. If ``replica`` is given, this is one process of a replica, and its
-model is sharded: rank, size, port (of the store), name, kind (of the model).
+model is sharded: rank, size, port (of the store), name, kind (of the model; "node": only rank 0 is in the run).
+
+With the option ``checkpoints``, it saves a checkpoint after each round, and begins with the last one of its seed.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import math
 import os
 import signal
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +25,7 @@ from dying import Dying
 import pccl
 from pccl.diloco import DiLoCo, Event
 
-INPUTS, HIDDEN, CLASSES, BATCH = 32, 704, 8, 32
+INPUTS, HIDDEN, CLASSES, BATCH = 32, 720, 8, 32
 
 
 class Leave(Exception):
@@ -102,8 +105,14 @@ def shard(model: torch.nn.Module, kind: str, size: int) -> torch.nn.Module:
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    if kind == "fsdp":
-        mesh = init_device_mesh("cpu", (size,))
+    if kind in ("ddp", "node"):
+        return torch.nn.parallel.DistributedDataParallel(model)
+    if kind in ("fsdp", "hsdp"):
+        mesh = (
+            init_device_mesh("cpu", (size,))
+            if kind == "fsdp"
+            else init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
+        )
         for layer in (model[0], model[2], model[4]):  # type: ignore[index]
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
@@ -113,6 +122,39 @@ def shard(model: torch.nn.Module, kind: str, size: int) -> torch.nn.Module:
     else:
         raise ValueError(kind)
     return model
+
+
+def falling(rounds: int) -> float:
+    """An outer learning rate."""
+    return 0.6 + 0.4 / (1 + rounds)
+
+
+class Checkpoints:
+    """Those of one process. All processes of a replica begin with the same round."""
+
+    KEPT = 3  # rounds; the processes of a replica may be one apart
+
+    def __init__(self, folder: Path, seed: int, rank: int) -> None:
+        self._folder = folder / f"checkpoints-{seed}-{rank}"
+        self._folder.mkdir(exist_ok=True)
+
+    def save(self, diloco: DiLoCo, last_round: int) -> None:
+        begun = self._folder / "begun"
+        torch.save(diloco.state_dict(), begun)
+        begun.rename(self._folder / f"{last_round}.pt")
+        for old in sorted(self._rounds())[: -self.KEPT]:
+            (self._folder / f"{old}.pt").unlink()
+
+    def load(self, diloco: DiLoCo, size: int) -> None:
+        usable: list[set[int]] = [self._rounds()] * size
+        if size > 1:
+            dist.all_gather_object(usable, self._rounds())
+        common = set.intersection(*usable)
+        if common:
+            diloco.load_state_dict(torch.load(self._folder / f"{max(common)}.pt"))
+
+    def _rounds(self) -> set[int]:
+        return {int(one.stem) for one in self._folder.glob("*.pt")}
 
 
 def make_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -135,23 +177,28 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
         link.send({"said": said, **more})
 
     rank, size = (0, 1) if given["replica"] is None else (given["replica"]["rank"], given["replica"]["size"])
-    model = make_model(given["seed"], size)
+    is_node = given["replica"] is not None and given["replica"]["kind"] == "node"
+    model = make_model(given["seed"], 1 if is_node else size)
     settings: dict[str, Any] = {"peer_timeout_ms": given["timeout_ms"]}
-    options = given["options"]
+    options = dict(given["options"])
+    checkpoints = None
+    if options.pop("checkpoints", False):
+        checkpoints = Checkpoints(Path(log).parent, given["seed"], rank)
     if given["replica"] is not None:
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
         dist.init_process_group(
             "gloo", init_method=f"tcp://127.0.0.1:{given['replica']['port']}", rank=rank, world_size=size
         )
         model = shard(model, given["replica"]["kind"], size)
-        settings |= {"peer_group": rank, "gang": (given["replica"]["name"], size, rank), "gang_timeout_s": 600.0}
+        if not is_node:
+            settings |= {"peer_group": rank, "gang": (given["replica"]["name"], size, rank), "gang_timeout_s": 600.0}
         options = {**options, "process_group": dist.group.WORLD}
-    # Processes that hold the same parts of all parameters need the same data.
+    # With tensor parallelism all processes need the same data.
     data = given["seed"]
-    if given["replica"] is not None and given["replica"]["kind"] == "fsdp":
+    if given["replica"] is not None and given["replica"]["kind"] != "tp":
         data = data * 10 + rank
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
-    comm = Mortal(orders, given["address"], **settings)
+    comm = None if is_node and rank > 0 else Mortal(orders, given["address"], **settings)
     diloco: DiLoCo
 
     def report(event: Event) -> None:
@@ -164,24 +211,32 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     diloco = DiLoCo(model, optimizer, comm, on_event=report, **options)
     period = given["options"]["H"]
     loss_of = torch.nn.CrossEntropyLoss()
+    if checkpoints is not None:
+        checkpoints.load(diloco, size)
     say("ready")
     try:
         while not orders.go:
             orders.read()
         diloco.join()
+        if comm is None:
+            say("joined", step=diloco.inner_step, world=diloco.world)
         while diloco.inner_step < given["rounds"] * period:
             while orders.last_round <= diloco.inner_step // period:
                 orders.read()
             points, labels = make_batch(BATCH, data * 1_000_003 + diloco.inner_step)
             optimizer.zero_grad()
             loss_of(model(points), labels).backward()
-            diloco.step()
+            samples = BATCH - diloco.inner_step % 5 - given["seed"] % 3
+            diloco.step(samples=samples if options.get("weighted") else None)
+            if diloco.inner_step % period == 0 and checkpoints is not None:
+                checkpoints.save(diloco, diloco.inner_step // period)
             if diloco.inner_step % period == 0:
                 say("round", round=diloco.inner_step // period, world=diloco.world)
         diloco.finish()
         with torch.no_grad():
             points, labels = make_batch(2048, 7)
-            say("end", loss=loss_of(model(points), labels).item(), hash=digest(diloco.outer, diloco.momentum))
+            at_end = list(model.parameters()) if is_node else [diloco.outer, diloco.momentum]
+            say("end", loss=loss_of(model(points), labels).item(), hash=digest(*at_end))
     except Leave:
         say("left")
     except (RuntimeError, pccl.PCCLError):
@@ -189,4 +244,5 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
         if not orders.leaving or size == 1:
             raise
         say("left")
-    comm.close()
+    if comm is not None:
+        comm.close()

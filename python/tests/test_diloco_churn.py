@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+import pccl  # noqa: E402
 from diloco_run import Run  # noqa: E402
+from diloco_worker import falling  # noqa: E402
 from pccl.diloco import TopK  # noqa: E402
 
 ROUNDS = 30
@@ -25,9 +27,54 @@ MODES: dict[str, dict[str, Any]] = {
     "one_step_behind_int8": {"H": 6, "outer": OUTER, "overlap": True, "delay": 6, "quantize": "int8"},
     "streaming_int8": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": "int8"},
     "eager": {"H": 6, "outer": OUTER, "overlap": True, "eager": True},
-    # Pieces of about 165 kB, so that a peer can die while one is on its way.
+    # Pieces of about 165 kB, so that a peer can die while one is on its way (Dying.dies_in). With fragments, that of the
+    # large layer is as long.
     "sync_top_k": {"H": 6, "outer": OUTER, "quantize": TopK(k=512, chunk=1024)},
-    "streaming_top_k": {"H": 6, "outer": OUTER, "overlap": True, "fragments": 3, "quantize": TopK(k=512, chunk=1024)},
+    "streaming_top_k": {
+        "H": 6,
+        "outer": OUTER,
+        "overlap": True,
+        "fragments": [["0", "4"], ["2"]],
+        "quantize": TopK(k=512, chunk=1024),
+    },
+    "sparse_loco": {
+        "H": 6,
+        "outer": {"lr": falling, "momentum": 0.0},
+        "overlap": True,
+        "delay": 2,
+        "quantize": TopK(k=512, chunk=1024),
+    },
+    "eager_int8": {"H": 6, "outer": OUTER, "overlap": True, "eager": True, "quantize": "int8"},
+    "eager_top_k": {"H": 6, "outer": OUTER, "overlap": True, "eager": True, "quantize": TopK(k=512, chunk=1024)},
+    # Later than the launch and within the round; one's own parameters are mixed in, and are not.
+    "whole": {"H": 6, "outer": OUTER, "overlap": True, "delay": 2},
+    "whole_int8_no_mix": {"H": 6, "outer": OUTER, "overlap": True, "delay": 2, "mix": 0.0, "quantize": "int8"},
+    "by_module_int8": {"H": 6, "outer": OUTER, "overlap": True, "fragments": [["0", "4"], ["2"]], "quantize": "int8"},
+    "sync_ring": {"H": 6, "outer": OUTER, "quantize": pccl.QuantizationOptions()},
+    "weighted_streaming_int8": {
+        "H": 6,
+        "outer": {**OUTER, "lr": falling},
+        "overlap": True,
+        "fragments": 3,
+        "quantize": "int8",
+        "weighted": True,
+    },
+    "checkpoints_behind_int8": {
+        "H": 6,
+        "outer": OUTER,
+        "overlap": True,
+        "delay": 6,
+        "quantize": "int8",
+        "checkpoints": True,
+    },
+    "checkpoints_streaming_top_k": {
+        "H": 6,
+        "outer": OUTER,
+        "overlap": True,
+        "fragments": [["0", "4"], ["2"]],
+        "quantize": TopK(k=512, chunk=1024),
+        "checkpoints": True,
+    },
 }
 
 

@@ -1,5 +1,5 @@
-"""Replicas of two processes that lose processes, stop, come and return, and a master that restarts. All parts of the
-outer state are the same bytes in all replicas after each outer step."""
+"""Replicas and nodes of several processes that lose processes, stop, come and return, and a master that restarts. All
+parts of the outer state are the same bytes in all replicas after each outer step."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from diloco_run import Run  # noqa: E402
 from test_diloco_churn import MODES  # noqa: E402
 
 ROUNDS = 60
-KINDS = ("fsdp", "tp")
+# The processes of each replica. A "node" has DistributedDataParallel, and only its rank 0 is in the run.
+KINDS = {"fsdp": 2, "tp": 2, "hsdp": 4, "ddp": 2, "node": 2}
+# What is sent and when does not depend on how a model is sharded, so not every mode is combined with every kind.
+MODES_OF_ALL = ("streaming_int8", "eager", "sync_top_k", "whole", "checkpoints_behind_int8")
 
 
 def combinations(*daily: tuple[str, str]) -> list[Any]:
     return [
         pytest.param(kind, mode, marks=[] if (kind, mode) in daily else [pytest.mark.nightly])
         for kind in KINDS
-        for mode in MODES
+        for mode in (MODES if kind in ("fsdp", "tp") else MODES_OF_ALL)
     ]
 
 
 @pytest.mark.parametrize("kind,mode", combinations(("fsdp", "streaming_int8")))
 def test_churn(tmp_path: Path, kind: str, mode: str) -> None:
-    with Run(tmp_path, ROUNDS, MODES[mode], shards=2, kind=kind) as run:
+    with Run(tmp_path, ROUNDS, MODES[mode], shards=KINDS[kind], kind=kind) as run:
         run.start_first(2)
         first, second = run.peers
 
@@ -38,13 +41,14 @@ def test_churn(tmp_path: Path, kind: str, mode: str) -> None:
 
         # One process dies in the middle of the reduction of its part.
         run.train(run.allowed + 1)
-        second.processes[1].order("die")
+        victim = second.members_of_run[-1]
+        victim.order("die")
         second.order(f"to {run.allowed + 2}")
         run.alive.remove(second)
         run.train(run.allowed + 2)
         run.wait(lambda: second.returned() is not None, "all processes of the second have ended")
-        assert second.processes[1].returned() == -signal.SIGKILL
-        assert second.processes[0].returned() == 1, run.story()
+        assert victim.returned() == -signal.SIGKILL
+        assert all(one.returned() == 1 for one in second.processes if one is not victim), run.story()
 
         # A process is killed at any moment.
         run.train(run.allowed + 1)
@@ -72,14 +76,14 @@ def test_churn(tmp_path: Path, kind: str, mode: str) -> None:
 @pytest.mark.parametrize("kind,mode", combinations(("fsdp", "one_step_behind_int8")))
 def test_one_process_is_stopped_for_too_long(tmp_path: Path, kind: str, mode: str) -> None:
     """The master removes its replica as a whole. All its processes join again as newcomers."""
-    with Run(tmp_path, ROUNDS, MODES[mode], timeout_ms=2000, shards=2, kind=kind) as run:
+    with Run(tmp_path, ROUNDS, MODES[mode], timeout_ms=2000, shards=KINDS[kind], kind=kind) as run:
         run.start_first(3)
         run.train(2)
         stopped = run.peers[2]
-        stopped.processes[1].signal(signal.SIGSTOP)
+        stopped.members_of_run[-1].signal(signal.SIGSTOP)
         run.alive.remove(stopped)
         run.train_until(lambda: all(peer.members == 2 for peer in run.alive), "the stopped one is removed")
-        stopped.processes[1].signal(signal.SIGCONT)
+        stopped.members_of_run[-1].signal(signal.SIGCONT)
         run.alive.append(stopped)
         joined = stopped.count("joined")
         run.train_until(lambda: stopped.count("joined") > joined, "it has joined again")

@@ -54,8 +54,10 @@ class DiLoCo(Training):
     buffers of the model are left alone. The helper keeps the parameter objects: they may get other memory
     (``parameter.data = ...``, another device), but must stay the same objects, of the same shape and type.
 
-    With ``overlap``, a thread of the helper encodes, sends and decodes while the training goes on. Other work of the
-    helper (pseudo-gradient, outer step) is done in ``step()``, on up to 16 cores.
+    With ``overlap``, a thread of the helper encodes, sends and decodes while the training goes on. If ``delay`` is below
+    ``H``, and this peer is not a replica of several processes, that thread also computes the pseudo-gradient. If
+    ``delay`` is below ``H // fragments`` too, it makes the outer step. Otherwise ``step()`` does so, on up to 16 cores. ``on_event`` makes ``step()`` wait for the
+    pseudo-gradient.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class DiLoCo(Training):
         :param H: inner steps per round.
         :param outer: ``lr`` (0.7), ``momentum`` (0.9), ``nesterov`` (True). ``lr`` is a number, or a function that
             returns the learning rate behind a number of finished rounds. The function must be the same on all peers,
-            which the helper cannot check.
+            which the helper cannot check. With ``overlap``, another thread may call it.
         :param fragments: number of equal parts of the parameters, 1 to H; they are sent at different times of a round.
             Or a list of the modules of each part, as objects or by name (:func:`strided` makes one of a model's
             blocks); parameters of none of them go with the first part.
@@ -219,6 +221,7 @@ class DiLoCo(Training):
         self._in_flight = None
         self._own_weight = 0
         self._is_finite = True
+        self._captured = self._stepped = None
         self._restored = None
         self._joined = False
         self._has_cleaned = False
@@ -249,7 +252,8 @@ class DiLoCo(Training):
     def outer(self) -> Tensor:
         """Outer parameters: float32, one vector in the order of ``model.named_parameters()``; if ``fragments`` lists
         modules, one fragment after the other. In a replica of several processes, those for which this process takes
-        part. Read only, not a copy."""
+        part. Read only, not a copy. With ``overlap`` they may change between a launch and a landing, in another thread;
+        :meth:`state_dict` returns a copy of one moment."""
         return self._outer
 
     @property
@@ -290,7 +294,9 @@ class DiLoCo(Training):
     def advance(self, *, samples: int | None = None) -> None:
         """Call it after each inner step if other code steps the inner optimizer (a gradient scaler).
 
-        Between launches and landings it returns at once. At a launch it computes the pseudo-gradient. At a landing (the
+        Between launches and landings it returns at once. At a launch it copies the parameters, or computes the
+        pseudo-gradient. A pseudo-gradient that is rejected resets the model in the call that notices it, at the landing
+        at the latest. At a landing (the
         launch itself without ``overlap``) it blocks until the average has arrived, and applies it. At the end of a round
         it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is repeated. If this
         peer is removed from the run, it joins again and blocks as :meth:`join` does.

@@ -192,7 +192,7 @@ class Parameters:
             if keep == 0.0:
                 target.copy_(source[outside], non_blocking=True)
             else:
-                target.mul_(keep).add_(source[outside].to(target), alpha=1.0 - keep)
+                target.lerp_(source[outside].to(target), 1.0 - keep)
             if not parameter.is_contiguous():
                 parameter.copy_(flat.view(parameter.shape))
         self._wait_for_gpus()
@@ -202,22 +202,37 @@ class Parameters:
         for device in {place.parameter.device for place in self._places if place.parameter.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
 
-    def subtract_from(self, outer: Tensor, begin: int, out: Tensor) -> None:
-        """Computes ``out = outer - parameters`` for the elements from ``begin`` on.
+    def capture(self, begin: int, out: Tensor) -> None:
+        """Copies the elements from ``begin`` on to ``out``, for :meth:`subtract_captured`."""
+        self._reshard()
+        for parameter, inside, outside in self._pieces(begin, begin + out.numel()):
+            out[outside].copy_(parameter.reshape(-1)[inside], non_blocking=parameter.is_cuda)
+        self._wait_for_gpus()
 
-        Parameters of fewer bits began the round at the rounded outer value. Without the same rounding here, the
-        pseudo-gradient would contain the rounding error.
-        """
+    def subtract_captured(self, outer: Tensor, begin: int, out: Tensor) -> None:
+        """As :meth:`subtract_from`, for parameters that :meth:`capture` has copied to ``out``. The model may be trained
+        meanwhile."""
+        for parameter, _, outside in self._pieces(begin, begin + outer.numel()):
+            _subtract(outer[outside], parameter.dtype, out[outside], out[outside])
+
+    def subtract_from(self, outer: Tensor, begin: int, out: Tensor) -> None:
+        """Computes ``out = outer - parameters`` for the elements from ``begin`` on."""
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
             if parameter.is_cuda:
                 out[outside].copy_(parameter.reshape(-1)[inside], non_blocking=True)
         self._wait_for_gpus()
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
-            difference, base = out[outside], outer[outside]
-            if parameter.dtype != torch.float32:
-                base = base.to(parameter.dtype).to(torch.float32)
+            difference = out[outside]
             local = difference if parameter.is_cuda else parameter.reshape(-1)[inside].to("cpu", torch.float32)
-            torch.sub(base, local, out=difference)
+            _subtract(outer[outside], parameter.dtype, local, difference)
+
+
+def _subtract(base: Tensor, dtype: torch.dtype, local: Tensor, out: Tensor) -> None:
+    """Parameters of fewer bits began the round at the rounded outer value. Without the same rounding here, the
+    pseudo-gradient would contain the rounding error."""
+    if dtype != torch.float32:
+        base = base.to(dtype).to(torch.float32)
+    torch.sub(base, local, out=out)
 
 
 def pieces_of(model: torch.nn.Module, parts: Parts | None) -> list[Piece]:

@@ -16,6 +16,7 @@ from torch import Tensor
 import pccl
 from pccl._errors import argument_error
 from pccl._membership import Lost, Membership
+from pccl.diloco._captured import Captured
 from pccl.diloco._encoding import Encoding, Exchange
 from pccl.diloco._event import Event
 from pccl.diloco._node import Node, Outcome
@@ -67,6 +68,9 @@ class Training:
     _own_weight: int
     _restored: tuple[Tensor, int] | None  # a pseudo-gradient and its weight
     _is_finite: bool  # the sum of the last exchange
+    _captured: Captured | None  # the pseudo-gradient in flight, if the thread of its transfer computes it
+    # Outer step and batches behind an outer step that the thread of the transfer has made. They count when it lands.
+    _stepped: tuple[int, int] | None
     _joined: bool
     _has_cleaned: bool
     _node: Node | None
@@ -132,6 +136,7 @@ class Training:
             in_flight = self._encoding.pseudo_gradient(end - begin).clone()
             if residual is not None:
                 residual[begin:end] = 0  # is already in what is in flight
+        outer_step, batches = self._stepped or (self._outer_step, self._batches)
         return {
             "signature": self._signature,
             "outer": self._outer.clone(),
@@ -143,8 +148,8 @@ class Training:
             "in_flight_weight": self._own_weight,
             "unsent": list(self._unsent),
             "inner_step": self._inner_step,
-            "outer_step": self._outer_step,
-            "batches": self._batches,
+            "outer_step": outer_step,
+            "batches": batches,
             "revision": self._membership.revision,
             **({} if self._replica is None else {"model": self._model}),
         }
@@ -168,6 +173,15 @@ class Training:
             weight = self._collect()
         elif self._transfer is not None and self._replica is None:
             self._transfer.poll()
+            self._heed_rejection()
+        if launching is not None and self._computes_in_background():
+            own_weight = self._copy_parameters(launching)
+            if landing is not None and weight is not None:
+                self._apply(landing, weight)
+            if self._schedule.ends_round(step):
+                self._end_round()
+            self._launch_captured(launching, own_weight)
+            return
         # Capture before the average is applied: what was learned is relative to what the round began with.
         if launching is not None:
             own_weight = self._capture(launching)
@@ -202,6 +216,66 @@ class Training:
         if self._began is not None:
             self._began.copy_(self._outer)
 
+    def _computes_in_background(self) -> bool:
+        """Whether the thread of the transfer computes pseudo-gradient and outer step. Not if an average lands when its
+        fragment is launched again, because both need the former outer parameters. And not in a replica, because its
+        processes agree on weight and outcome in between."""
+        return 0 < self._schedule.delay < self._schedule.period and self._replica is None
+
+    def _copy_parameters(self, fragment: int) -> int:
+        """For :meth:`_launch_captured`. Returns this peer's weight."""
+        self._parameters.check("DiLoCo.step")
+        weight, self._unsent[fragment] = self._unsent[fragment], 0
+        begin, end = self._bounds[fragment]
+        self._parameters.capture(begin, self._encoding.pseudo_gradient(end - begin))
+        return weight
+
+    def _launch_captured(self, fragment: int, weight: int) -> None:
+        captured = self._captured = Captured()
+        self._own_weight, self._stepped, self._in_flight = weight, None, fragment
+        # A checkpoint of the end of a round has what is in flight, so the outer parameters must be without it.
+        makes_step = not self._schedule.ends_round(self._inner_step)
+        exchange = self._in_thread(captured, fragment, weight, makes_step)
+        self._transfer = self._transfer_of(fragment, exchange, in_background=True)
+        try:
+            # The event has the pseudo-gradient.
+            if self._on_event is not None and captured.wait():
+                self._heed_rejection()
+                begin, end = self._bounds[fragment]
+                self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
+        finally:
+            captured.proceed()
+
+    def _in_thread(self, captured: Captured, fragment: int, weight: int, makes_step: bool) -> Exchange:
+        """Computes the pseudo-gradient from a copy of the parameters, sends it, and makes the outer step."""
+        with captured.computing():
+            begin, end = self._bounds[fragment]
+            gradient = self._encoding.pseudo_gradient(end - begin)
+            self._parameters.subtract_captured(self._outer[begin:end], begin, gradient)
+            length = norm(gradient)
+            captured.harm = self._harm_of(length)
+            if captured.harm:
+                captured.is_finite = math.isfinite(length)
+                gradient.zero_()
+                weight = self._own_weight = 0
+        weights = yield from self._checked(
+            self._encoding.exchange(begin, end - begin, weight, weight), end - begin
+        )
+        if makes_step and self._is_finite and weights > 0:
+            self._stepped = self._step_outer(fragment, weights)
+        return weights
+
+    def _heed_rejection(self) -> None:
+        """Goes on from the outer parameters if what is in flight turned out to be harmful."""
+        captured = self._captured
+        if captured is None or not captured.is_done() or not captured.harm:
+            return
+        assert self._transfer is not None and self._in_flight is not None
+        harm, captured.harm = captured.harm, ""
+        # The thread may be at the outer step of what the others have sent.
+        with self._transfer.paused() if captured.is_proceeding() else contextlib.nullcontext():
+            self._reject(self._in_flight, harm, captured.is_finite)
+
     def _capture(self, fragment: int) -> int:
         """Captures what this peer learned. Returns its weight in the average: 0 if it would do harm."""
         self._parameters.check("DiLoCo.step")
@@ -213,14 +287,23 @@ class Training:
         length = norm(gradient)
         if self._replica is not None:
             weight, length = self._replica.agree_on(weight, length)
-        if not math.isfinite(length):
-            detail = "the pseudo-gradient is not finite"
-        elif self._max_norm is not None and length > self._max_norm:
-            detail = f"the norm of the pseudo-gradient is {length:.6g}, max_norm is {self._max_norm:g}"
-        else:
+        harm = self._harm_of(length)
+        if not harm:
             return weight
         gradient.zero_()
-        self._begin_again(math.isfinite(length))
+        self._reject(fragment, harm, math.isfinite(length))
+        return 0
+
+    def _harm_of(self, length: float) -> str:
+        """Why a pseudo-gradient of this norm is not averaged; "" if it is."""
+        if not math.isfinite(length):
+            return "the pseudo-gradient is not finite"
+        if self._max_norm is not None and length > self._max_norm:
+            return f"the norm of the pseudo-gradient is {length:.6g}, max_norm is {self._max_norm:g}"
+        return ""
+
+    def _reject(self, fragment: int, detail: str, finite: bool) -> None:
+        self._begin_again(finite)
         logging.getLogger("pccl").warning(
             "DiLoCo: %s at inner step %d; this peer contributes nothing to this average and goes on from the outer "
             "parameters. Look at its data and learning rate",
@@ -228,7 +311,6 @@ class Training:
             self._inner_step,
         )
         self._emit("rejected", fragment, detail=detail)
-        return 0
 
     def _begin_again(self, finite: bool) -> None:
         """Goes back to the outer parameters in all fragments: the other fragments would bring the bad numbers back with
@@ -243,16 +325,16 @@ class Training:
         """A ``restored`` pseudo-gradient has its weight in it already."""
         begin, end = self._bounds[fragment]
         self._emit("launch", fragment, self._encoding.pseudo_gradient(end - begin))
-        self._own_weight = weight
+        self._own_weight, self._captured, self._stepped = weight, None, None
         exchange = self._encoding.exchange(begin, end - begin, weight, 1 if restored else weight)
+        exchange = self._checked(exchange, end - begin)
         self._transfer = self._transfer_of(fragment, exchange, in_background=self._schedule.delay > 0)
         self._in_flight = fragment
 
     def _transfer_of(self, fragment: int, exchange: Exchange, *, in_background: bool) -> Transfer:
-        begin, end = self._bounds[fragment]
         return Transfer(
             self._membership,
-            self._checked(exchange, end - begin),
+            exchange,
             self._tag,
             on_retry=lambda: self._emit("retry", fragment),
             in_background=in_background,
@@ -277,10 +359,12 @@ class Training:
                 # A peer was lost when it was in the sums of some parts of the model and not in those of others.
                 self._emit("retry", fragment, detail="another part of the model was reduced without a lost peer")
                 exchange = self._encoding.exchange(begin, end - begin, self._own_weight, again=True)
+                exchange = self._checked(exchange, end - begin)
                 self._transfer = self._transfer_of(fragment, exchange, in_background=False)
                 weight, is_finite = self._outcome_of(self._transfer)
+            self._heed_rejection()
         finally:
-            self._transfer = self._in_flight = None
+            self._transfer = self._in_flight = self._captured = None
         if weight is None:
             raise pccl.PCCLError(
                 pccl.Result.INTERNAL_ERROR,
@@ -327,18 +411,23 @@ class Training:
         begin, end = self._bounds[fragment]
         average = self._encoding.total(end - begin)  # a sum, which the optimizer turns into the average
         if weight > 0:
-            self._optimizer.step(
-                self._outer.numpy()[begin:end],
-                None if self._momentum is None else self._momentum.numpy()[begin:end],
-                average.numpy(),
-                weight,
-                self._outer_step // self._schedule.fragments,
-            )
-            self._outer_step += 1
-            if fragment + 1 == self._schedule.fragments:
-                self._batches += weight * (1 if self._weighted else self._schedule.period)
+            self._outer_step, self._batches = self._stepped or self._step_outer(fragment, weight)
+        self._stepped = None
         self._adopt_outer(fragment, self._mix)
         self._emit("outer_step" if weight > 0 else "skipped", fragment, average)
+
+    def _step_outer(self, fragment: int, weight: int) -> tuple[int, int]:
+        """Applies the sum of the last exchange. Returns the numbers of outer steps and batches behind it."""
+        begin, end = self._bounds[fragment]
+        self._optimizer.step(
+            self._outer.numpy()[begin:end],
+            None if self._momentum is None else self._momentum.numpy()[begin:end],
+            self._encoding.total(end - begin).numpy(),
+            weight,
+            self._outer_step // self._schedule.fragments,
+        )
+        is_last = fragment + 1 == self._schedule.fragments
+        return self._outer_step + 1, self._batches + is_last * weight * (1 if self._weighted else self._schedule.period)
 
     def _adopt_outer(self, fragment: int, keep: float) -> None:
         begin, end = self._bounds[fragment]
@@ -366,7 +455,11 @@ class Training:
         """What was in flight is lost. Its thread ends first, because it uses the buffers of the encoding."""
         if self._transfer is not None:
             self._transfer.abort()
-        self._transfer = self._in_flight = None
+        self._transfer = self._in_flight = self._captured = None
+        if self._stepped is not None:
+            # The outer parameters have it in them.
+            self._outer_step, self._batches = self._stepped
+            self._stepped = None
 
     def _enter(self) -> None:
         self._parameters.check("DiLoCo.join")
