@@ -75,7 +75,8 @@ public:
     // ---- a secure run, after bind(). Any thread but the I/O thread: these wait for the disk.
     tls::Authority* authority();  // null: the run is not secure, or has certificates of the operator's PKI
     tls::Revocations* revocations();  // null: the certificates are not of the operator's PKI, or no state directory
-    // One of the two is not null. Revokes the certificates of a name, removes its peers and closes their connections. `removed`: how many ids.
+    // One of the two is not null. Revokes the certificates of a name, removes its peers and closes their connections.
+    // `removed`: how many ids.
     bool revoke(const std::string& name, std::size_t& removed, std::string& error);
     // Calls `look` with a copy of the status. Waits for the I/O thread, at most 2 s. False: it did not answer in time.
     bool look_at_status(const std::function<void(const core::MasterStatus&)>& look);

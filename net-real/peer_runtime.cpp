@@ -229,7 +229,8 @@ struct PeerRuntime::State final : LoopClient {
     // Nothing if no port can be had: then others reach this peer as if nobody had asked.
     void map_port() {
         if (!settings.port_mapping || settings.advertised || mapping != nullptr) return;
-        if (settings.bind_address && (settings.bind_address->is_v6 || core::is_confined(*settings.bind_address))) return;
+        const auto& bound = settings.bind_address;
+        if (bound && (bound->is_v6 || core::is_confined(*bound))) return;
         std::string why;
         mapping = PortMapping::ask(
             loop->port(), port_mapping_time, [this](Severity severity, std::string_view text) { log(severity, text); },

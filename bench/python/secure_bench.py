@@ -1,8 +1,8 @@
 """What a secure run costs on loopback: ``./dev bench tls``.
 
 Two members reduce one array over TCP, with and without TLS in turn, so that what else the machine does meets both.
-Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The bound
-is the ratio that encryption alone would cause: what OpenSSL takes to encrypt and decrypt the bytes, shared by the cores.
+Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The
+bound is the ratio that encryption alone would cause: what OpenSSL takes for the bytes, shared by the cores.
 Then both run while strangers dial all ports as fast as they can. All processes share the cores of this machine.
 ``--wan`` measures on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root), and nothing else.
 Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
@@ -109,8 +109,8 @@ class Members:
             inside = [] if network is None else network.prefix(rank)
             self._members.append(
                 subprocess.Popen(
-                    [*inside, str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank), "--world", str(count),
-                     "--master-host", host, "--master-port", str(port)],
+                    [*inside, str(programs / "pccl-bench"), "--role", "peer", "--rank", str(rank),
+                     "--world", str(count), "--master-host", host, "--master-port", str(port)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own,
                 )
             )  # fmt: skip
@@ -246,8 +246,9 @@ def main() -> int:
           f"{per_gb[True] / per_gb[False]:32.2f}")  # fmt: skip
     print(f"  AES-128-GCM alone takes {cipher:.2f} s to encrypt and decrypt 1 GB: a ratio of {bound:.2f}")
     for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
-        print(f"  {name}, while strangers dial: {stormed[is_secure]:.1f} ms, {median[is_secure] / stormed[is_secure]:.0%} "
-              f"of the speed, {dials[is_secure]} dials")  # fmt: skip
+        speed = median[is_secure] / stormed[is_secure]
+        print(f"  {name}, while strangers dial: {stormed[is_secure]:.1f} ms, {speed:.0%} of the speed, "
+              f"{dials[is_secure]} dials")  # fmt: skip
     if options.joins > 0:
         measure_joins(options)
     return 0
@@ -269,8 +270,8 @@ def measure_wan(options: argparse.Namespace) -> None:
                 for is_secure, run in runs.items():
                     times[is_secure] += run.reduce(size, options.iterations)[0]
         counted = network.end_delay_line()
-    print(f"all-reduce of 64 MiB, {_MEMBERS} members, {setting.text()}; {options.rounds} times {options.iterations} in turn;"
-          f" packets were at most {counted.get('late_us_p99', 0):.0f} us late (99 %)")  # fmt: skip
+    print(f"all-reduce of 64 MiB, {_MEMBERS} members, {setting.text()}; {options.rounds} times {options.iterations} in "
+          f"turn; packets were at most {counted.get('late_us_p99', 0):.0f} us late (99 %)")  # fmt: skip
     best = {is_secure: min(own) for is_secure, own in times.items()}
     median = {is_secure: statistics.median(own) for is_secure, own in times.items()}
     for is_secure, name in {False: "without TLS", True: "with TLS"}.items():

@@ -58,9 +58,9 @@ int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
     return bytes;
 }
 
-// OpenSSL asks for the head of a record, then for its body. One system call reads a body into the memory of OpenSSL, and
-// the head of the next record. So nothing is copied but heads and small records. OpenSSL's own reading ahead moves what
-// it has read to the beginning of its buffer, once for each record.
+// OpenSSL asks for the head of a record, then for its body. One system call reads a body into the memory of OpenSSL,
+// and the head of the next record. So nothing is copied but heads and small records. OpenSSL's own reading ahead moves
+// what it has read to the beginning of its buffer, once for each record.
 int TlsStream::give_input(BIO* bio, char* target, int bytes) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
@@ -332,7 +332,8 @@ bool TlsStream::encrypt(const void* data, std::size_t bytes) {
     return false;
 }
 
-// The bytes of the next record: where the caller has them, or small pieces together. `offset` is in the first of `parts`.
+// The bytes of the next record: where the caller has them, or small pieces together. `offset` is in the first of
+// `parts`.
 std::span<const std::uint8_t> TlsStream::next_record(std::span<const iovec>& parts, std::size_t& offset) {
     gather_.clear();
     while (!parts.empty() && gather_.size() < record_bytes) {

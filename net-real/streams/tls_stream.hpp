@@ -1,9 +1,9 @@
 // A stream over a connected socket, encrypted by TLS 1.3, both ends authenticated by certificates.
 //
-// Records are full (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted into,
-// the caller's memory by way of one record of OpenSSL, which the socket takes from there, or fills. Small pieces are
-// copied together first. If the socket has no room for a whole record, the rest is kept. send() therefore takes bytes
-// that are not in the socket yet: see Stream::has_unsent().
+// Records are full (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted
+// into, the caller's memory by way of one record of OpenSSL, which the socket takes from there, or fills. Small pieces
+// are copied together first. If the socket has no room for a whole record, the rest is kept. send() therefore takes
+// bytes that are not in the socket yet: see Stream::has_unsent().
 //
 // If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that
 // yields then begins anew as a server, and the other end skips that message.

@@ -638,6 +638,9 @@ TEST_CASE("peers whose handshakes the master turns away dial it again, and all g
             if (i > 0 && peers[i]->call(core::CommandConnect{}).result != core::Result::success) ++failures;
             while (failures == 0 && peers[i]->attributes().global_world < crowd)
                 if (peers[i]->call(core::CommandUpdateTopology{}).result != core::Result::success) ++failures;
+            // The others wait for it.
+            for (const auto& peer : peers)
+                if (failures != 0) peer->abort();
         });
     }
     for (std::thread& thread : threads) thread.join();

@@ -21,7 +21,9 @@ namespace {
 constexpr std::size_t invitations_max = 4096;
 constexpr std::size_t peers_max = 16384;
 constexpr std::size_t peers_of_a_name_max = 8;  // a peer gets a new id each time that it joins again
-constexpr std::size_t granted_max = 1024;
+constexpr std::size_t granted_max = 4096;
+// So long a use can be asked for again.
+constexpr std::time_t granted_again = 10 * 60;
 constexpr std::uint32_t uses_max = 65536;
 constexpr std::time_t ttl_max = 30 * 86'400;
 // An expired or spent invitation is kept so long, so that whoever uses it gets the right answer.
@@ -64,6 +66,13 @@ struct Entry {
     std::uint32_t used = 0;
     std::optional<core::GroupId> group;
     enum class Mark : std::uint8_t { open, withdrawn, revoked } mark = Mark::open;
+};
+
+// A use that was granted.
+struct Granted {
+    std::string use;  // see use_of()
+    CertificateName name;
+    std::time_t until = 0;
 };
 
 struct Issued {
@@ -182,7 +191,7 @@ struct Authority::Impl {
     // Uses of invitations that were granted, newest last, by the invitation and the public key. A newcomer that did not
     // get the answer asks again with the same key: it gets its name and id again, and no further use is spent. With
     // disk_mutex held. A restarted master has forgotten them.
-    std::deque<std::pair<std::string, CertificateName>> granted;
+    std::deque<Granted> granted;
 
     std::mutex context_mutex;
     std::shared_ptr<const Context> context;
@@ -315,11 +324,12 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
         if (found == next.invitations.end()) return refused(proto::ENROL_UNKNOWN, unknown);
         Entry& entry = found->second;
         const std::string use = use_of(request.invitation(), *key);
-        const auto before = std::find_if(impl_->granted.begin(), impl_->granted.end(),
-                                         [&](const auto& other) { return other.first == use; });
+        const auto before = std::find_if(impl_->granted.begin(), impl_->granted.end(), [&](const Granted& other) {
+            return other.use == use && other.until >= now;
+        });
         const bool is_repeated = before != impl_->granted.end() && entry.mark != Entry::Mark::revoked &&
-                                 !next.revoked.contains(before->second.name);
-        if (is_repeated) name = before->second;
+                                 !next.revoked.contains(before->name.name);
+        if (is_repeated) name = before->name;
         switch (is_repeated ? State::open : next.state_of(entry, now)) {
         case State::open: break;
         case State::spent:
@@ -364,7 +374,7 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
     if (!impl_->store(std::move(next), error))
         return refused(proto::ENROL_OTHER, "the master cannot write to its state directory");
     if (!granting.empty()) {
-        impl_->granted.emplace_back(std::move(granting), name);
+        impl_->granted.push_back({std::move(granting), name, now + granted_again});
         if (impl_->granted.size() > granted_max) impl_->granted.pop_front();
     }
     proto::EnrolReply reply;

@@ -4,8 +4,8 @@
 // thread, at most exchange_time for each address; `stop` is asked about every 50 ms and ends the wait. One thread at a
 // time.
 //
-// A master that very many newcomers ask at once closes some of their connections. join() asks again after a pause, which
-// grows, until `patience` is over. The master knows a request that it has granted by its key, so no use is spent twice.
+// A master that very many newcomers ask at once closes some of their connections. join() asks again after a pause,
+// which grows, until `patience` is over. The master knows a request that it has granted by its key, so no use is spent twice.
 #pragma once
 
 #include "core/base/ids.hpp"

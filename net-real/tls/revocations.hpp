@@ -24,8 +24,8 @@ public:
 
     // False: the certificate is revoked. Notes who showed it. Does not wait for the disk.
     bool admits(const CertificateName& name, std::string& why);
-    // `what`: the common name of certificates, or "serial:" and hexadecimal digits. Waits for the disk. `peers`: the ids
-    // that have shown one of them. False: nothing has changed.
+    // `what`: the common name of certificates, or "serial:" and hexadecimal digits. Waits for the disk. `peers`: the
+    // ids that have shown one of them. False: nothing has changed.
     bool revoke(const std::string& what, std::vector<core::Uuid>& peers, std::string& error);
     // What a peer has shown to this master since it was started.
     std::optional<CertificateName> shown_by(const core::Uuid& peer) const;

@@ -2,8 +2,8 @@
 // records, their order, and what comes before them. Behind the handshake it sends frames that are damaged too. The
 // caller makes the choices: a seeded generator, or the bytes of a fuzzer. `Choices` has below(bound).
 //
-// Most plays have one end only: it meets what the other end said in an honest handshake, changed, and mostly in its first
-// bytes. That costs a fraction, and reaches all that a stranger can reach, who has no key. Such an end must never open,
+// Most plays have one end only: it meets what the other end said in an honest handshake, changed, and mostly in its
+// first bytes. That costs a fraction, and reaches all that a stranger can reach, who has no key. Such an end must never open,
 // not even if nothing is changed.
 //
 // Held in each play: an end opens only to the other end that is really there, with the protocol that was asked for.

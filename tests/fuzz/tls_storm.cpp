@@ -38,9 +38,10 @@ int storm(std::uint64_t first, std::uint64_t plays, std::uint64_t seed) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
     std::printf("%llu handshakes from seed %llu in %.0f s (%.0f per second): both ends open %llu, one %llu, "
-                "refused %llu (%llu of them by an end that met a recording), without an end %llu; then %llu bytes and %llu frames arrived, %llu frames were refused\n",
+                "refused %llu (%llu of them by an end that met a recording), without an end %llu; ",
                 number(plays), number(seed), seconds, static_cast<double>(plays) / seconds, number(sum.opened_both),
-                number(sum.opened_one), number(sum.refused), number(sum.one_end), number(sum.waiting), number(sum.bytes_arrived),
+                number(sum.opened_one), number(sum.refused), number(sum.one_end), number(sum.waiting));
+    std::printf("then %llu bytes and %llu frames arrived, %llu frames were refused\n", number(sum.bytes_arrived),
                 number(sum.frames_arrived), number(sum.frames_refused));
     return 0;
 }

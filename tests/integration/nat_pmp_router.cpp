@@ -1,8 +1,8 @@
 // nat_pmp_router OUTER LIFETIME: answers NAT-PMP (RFC 6886) at 192.168.1.1, as a router does, and forwards ports by
 // nftables. The table `ip box` must have a chain `pre` for destination NAT.
 //
-// It ignores the first datagram, because the network may lose one. It gives another outer port than it is asked for, and
-// prints "mapped INNER OUTER" and "unmapped INNER". It ends with its standard input.
+// It ignores the first datagram, because the network may lose one. It gives another outer port than it is asked for,
+// and prints "mapped INNER OUTER" and "unmapped INNER". It ends with its standard input.
 #include <array>
 #include <cstdint>
 #include <cstdio>

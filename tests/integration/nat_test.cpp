@@ -327,7 +327,7 @@ TEST_CASE("both behind strict translators: the newcomer gets an error that says 
     CHECK(run.master().says("refused 203.0.113.12"));
 }
 
-TEST_CASE("both behind strict translators that give ports: they connect, ports are renewed, and given back at the end") {
+TEST_CASE("both behind strict translators that give ports: they connect, ports are renewed, and given back") {
     if (!possible()) return;
     Run run({Router::mapping, Router::mapping}, false);
     const bool together = run.assemble();

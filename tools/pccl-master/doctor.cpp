@@ -332,8 +332,8 @@ private:
                         formatted("{}. It makes port {} of {}: peers here can only connect with those that "
                                   "others reach",
                                   text, seen.port, local.port),
-                        "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS, or let "
-                        "it do so for peers (NAT-PMP) and set PCCL_PORT_MAPPING=1");
+                        "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS, or "
+                        "let it do so for peers (NAT-PMP) and set PCCL_PORT_MAPPING=1");
         }
     }
 
