@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pccl
-from conftest import PATIENCE_S, wait_until
+from conftest import PATIENCE_S, run_threads, wait_until
 from pccl import _memory, _staging
 
 RunPeers = Callable[..., list[Any]]
@@ -285,6 +285,27 @@ def test_a_state_that_cannot_land_keeps_its_revision(run_peers: RunPeers, gpu: L
 
     gpu.copy = copy  # type: ignore[method-assign]
     run_peers(2, body)
+
+
+def test_the_loop_of_a_program(master: str, gpu: LateStreams) -> None:
+    """pccl.Run with a model on a GPU, which is late with gradients and with the step of the optimizer."""
+
+    def body(index: int) -> list[float]:
+        weights = gpu.tensor(GARBAGE + index, 0)
+        gpu.current().do(lambda: weights.fill_(3))
+        state = pccl.SharedState([pccl.TensorInfo.from_torch(weights, "weights")])
+        with pccl.Communicator(master) as communicator, pccl.Run(communicator, state, steps=3, min_peers=2) as run:
+            while run.step():
+                assert not run.received
+                gradient = gpu.tensor(0, 0)
+                gpu.current().do(lambda gradient=gradient: gradient.fill_(index))
+                assert run.all_reduce(gradient) == 2
+                gpu.current().do(lambda gradient=gradient: weights.add_(gradient))
+        values: list[float] = weights.tolist()
+        return values
+
+    # The last synchronization has waited for the last step.
+    assert run_threads(2, body) == [[4.5, 4.5]] * 2
 
 
 def test_gradients_of_a_model_on_a_gpu(run_peers: RunPeers, gpu: LateStreams) -> None:

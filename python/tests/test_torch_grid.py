@@ -147,6 +147,8 @@ def begin_until_two(channel: Channel, grid: Any, held: bool) -> list[int]:
     while 2 not in seen:
         grid.begin(counter.state)
         seen.append(int(grid.replicas))
+        if len(seen) == 1:
+            channel.send("begun")
     return seen
 
 
@@ -155,6 +157,8 @@ def test_nobody_computes_while_a_replica_is_half_there(replica: Callable[..., Re
     second = replica(begin_until_two, True)
     for peer in first + second:
         assert peer.hear() == "ready"
+    for peer in first:
+        assert peer.hear() == "begun"  # so that the second replica is not the first one in the run
     second[1].tell("go")
     seen = [peer.result() for peer in first]
     # Otherwise the first shard would have seen two replicas when the second saw one.
