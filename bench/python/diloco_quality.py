@@ -3,7 +3,8 @@
     diloco_quality.py [--peers 4] [--steps 300] [--seeds 2] [--in-process] [mode...]
 
 A mode is one of the program (sync, async, ...), perhaps with a delay and an outer learning rate: async:20, sparse@4.
-A rate may fall: sparse@4-1 is 4 for two thirds of the rounds, and then falls linearly to 1.
+A rate may fall: sparse@4-1 is 4 for two thirds of the rounds, and then falls linearly to 1. A momentum may follow:
+sync@0.7/0.9. Both only with --in-process.
 
 Each run has its own master and peers on this machine. Prints for each mode the loss on held-out draws (mean over the
 seeds, and relative to the first mode) and the bytes that a peer sent.
@@ -37,8 +38,8 @@ def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed:
     """Returns the loss at the end, and the bytes that a peer sent."""
     mode, _, rate = mode.partition("@")
     mode, _, delay = mode.partition(":")
-    if "-" in rate:
-        raise SystemExit(f"{mode}@{rate}: rates that fall need --in-process")
+    if "-" in rate or "/" in rate:
+        raise SystemExit(f"{mode}@{rate}: rates that fall and momenta need --in-process")
     with pccl.MasterNode("127.0.0.1:0") as master:
         master.run()
         common = [sys.executable, "-B", str(PROGRAM), f"127.0.0.1:{master.port}", "--mode", mode, *size]
@@ -75,6 +76,9 @@ def train_in_process(mode: str, options: argparse.Namespace, seed: int, text: to
         raise SystemExit(f"{mode}: --in-process can do sync, int8 and sparse")
     outer = {"lr": 1.0, "momentum": 0.0, **form["outer"]}
     quantize = TopK(k=options.k) if name == "sparse" else form.get("quantize")
+    rate, _, momentum = rate.partition("/")
+    if momentum:
+        outer["momentum"] = float(momentum)
     if rate:
         outer["lr"] = outer_lr(rate, options.steps // options.period)
 
@@ -92,6 +96,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--period", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=1)
     for name, size in (("width", 64), ("layers", 2), ("batch", 8)):
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--in-process", action="store_true")
@@ -112,7 +117,7 @@ def main() -> None:
             train_in_process(mode, options, seed, text)
             if options.in_process
             else train(mode, options.peers, options.steps, options.period, size, seed)
-            for seed in range(1, options.seeds + 1)
+            for seed in range(options.first_seed, options.first_seed + options.seeds)
         ]
         loss = sum(one for one, _ in runs) / len(runs)
         first = first or loss

@@ -67,7 +67,8 @@ class Chaos:
     def die(self) -> None:
         """In the middle of a transfer."""
         peer = self._one()
-        self._part_of(peer, in_run=True).order("die")
+        part = peer if isinstance(peer, Peer) else self._chance.choice([peer, peer.sender])
+        part.order("die")
         peer.order(f"to {self._run.allowed + 2}")
         self._run.alive.remove(peer)
         self._run.train(self._run.allowed + 2)
@@ -135,7 +136,7 @@ def main() -> int:
     options = parser.parse_args()
     chance = random.Random(options.seed)
     mode = options.mode or chance.choice(list(MODES))
-    kind = options.kind or chance.choice(KINDS)
+    kind = options.kind or chance.choice(list(KINDS))
     what = f"replicas of {options.shards} processes ({kind})" if options.shards else "peers"
     print(f"chaos: seed {options.seed}, mode {mode}, {what}, {options.minutes:g} minutes", flush=True)
     end = time.monotonic() + 60 * options.minutes

@@ -39,6 +39,7 @@ class Peer:
         self.replica: Replica | None = None
         self.round = 0
         self.members = 0
+        self.elements = 0  # for which it takes part
         self.ended: dict[str, Any] | None = None
         self.said: list[dict[str, Any]] = []
         given = {
@@ -109,6 +110,11 @@ class Replica:
     @property
     def members(self) -> int:
         return self.processes[0].members
+
+    @property
+    def sender(self) -> Peer:
+        """A process whose part is large enough for it to die in a transfer. Known when the replica is ready."""
+        return max(self.processes, key=lambda one: (one.elements, one.part))
 
     @property
     def ended(self) -> dict[str, Any] | None:
@@ -294,6 +300,7 @@ class Run:
     def _take(self, peer: Peer, said: dict[str, Any]) -> None:
         peer.said.append(said)
         peer.members = said.get("world", peer.members)
+        peer.elements = said.get("elements", peer.elements)
         if said["said"] == "round":
             peer.round = said["round"]
         elif said["said"] == "joined":

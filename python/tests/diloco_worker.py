@@ -213,7 +213,7 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     loss_of = torch.nn.CrossEntropyLoss()
     if checkpoints is not None:
         checkpoints.load(diloco, size)
-    say("ready")
+    say("ready", elements=0 if comm is None else diloco.outer.numel())
     try:
         while not orders.go:
             orders.read()

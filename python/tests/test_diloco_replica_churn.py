@@ -41,7 +41,7 @@ def test_churn(tmp_path: Path, kind: str, mode: str) -> None:
 
         # One process dies in the middle of the reduction of its part.
         run.train(run.allowed + 1)
-        victim = second.members_of_run[-1]
+        victim = second.sender
         victim.order("die")
         second.order(f"to {run.allowed + 2}")
         run.alive.remove(second)

@@ -77,6 +77,9 @@ def test_the_largest_elements_come_back(options: TopK) -> None:
 
 def test_the_default_takes_84_bytes_for_4096_elements() -> None:
     assert Layout(TopK()).chunk_bytes == 84
+    # About the most elements with which eight peers send a ninth of what int8 sends, which is 7,200 bytes for a chunk. A
+    # piece goes to seven peers, so it may have 114 bytes.
+    assert Layout(TopK(k=92)).chunk_bytes == 113
 
 
 def test_what_is_not_sent_is_sent_later() -> None:

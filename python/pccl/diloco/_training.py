@@ -258,9 +258,7 @@ class Training:
                 captured.is_finite = math.isfinite(length)
                 gradient.zero_()
                 weight = self._own_weight = 0
-        weights = yield from self._checked(
-            self._encoding.exchange(begin, end - begin, weight, weight), end - begin
-        )
+        weights = yield from self._checked(self._encoding.exchange(begin, end - begin, weight, weight), end - begin)
         if makes_step and self._is_finite and weights > 0:
             self._stepped = self._step_outer(fragment, weights)
         return weights
