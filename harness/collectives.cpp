@@ -27,7 +27,8 @@ sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreement
 
 CollectiveKind draw_kind(sim::Draw& draw, std::uint32_t pieces_per_mille = 0) {
     if (pieces_per_mille != 0 && draw.chance(pieces_per_mille * 1000)) {
-        constexpr CollectiveKind kinds[] = {CollectiveKind::gather, CollectiveKind::scatter, CollectiveKind::all_to_all};
+        constexpr CollectiveKind kinds[] = {CollectiveKind::gather, CollectiveKind::scatter,
+                                            CollectiveKind::all_to_all};
         return kinds[draw.below(std::size(kinds))];
     }
     // Sends have programs of their own (sends.cpp).

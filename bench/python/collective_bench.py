@@ -134,8 +134,8 @@ def count(network: CountedNetwork, contestant: Contestant, kind: str, size: int,
 
 
 def warm_up(network: CountedNetwork, contestant: Contestant, kind: str, world: int, size: int) -> None:
-    """Until the pieces go over direct edges. A gather or a scatter around a ring carries at least 1.5 times the optimum,
-    if there are three members or more."""
+    """Until the pieces go over direct edges. Around a ring of three members or more, they carry at least 1.5 times the
+    optimum."""
     if kind not in DIRECT_KINDS or world < 3 or isinstance(contestant, Gloo):
         return
     for _ in range(WARM_UPS_MAX):

@@ -70,7 +70,7 @@ private:
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
     // The shares of an all-reduce by position; empty: equal parts.
     std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;
-    // Whether the pieces go over direct edges: it costs fewer bytes than the ring, and the edges work. Writes which ones.
+    // Whether the pieces go over direct edges: it costs fewer bytes than the ring, and the edges work. Says which ones.
     bool goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
                      const std::vector<Piece>& pieces, proto::Direct& direct);
     void begin(const BallotKey& key, const std::vector<Uuid>& ring, bool in_vote);

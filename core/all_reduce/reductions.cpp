@@ -640,7 +640,8 @@ void Reductions::give_up_edge(Operation& op) {
 void Reductions::successor_unfinished(OpId id) {
     Operation* op = find(id);
     if (op == nullptr || op->direct || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() ||
-        op->wants_to_send() || op->computes != 0 || turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
+        op->wants_to_send() || op->computes != 0 ||
+        turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
         return;
     PROBE(successor_never_finishes);
     const Cause why = make_cause<CauseKind::does_not_finish>(op->id.successor);

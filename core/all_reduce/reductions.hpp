@@ -3,9 +3,10 @@
 //
 // Exchange sends and receives the slices. It works on the same Operation.
 //
-// A collective over direct edges is several operations, its lanes, with the id of one start (LaneId). Between two members
-// there is at most one in each direction, so the id and the other end name it, also on the wire. Lane 0 is always there: it
-// has what stays here and the outcome of all. The end vote is cast when all lanes are finished, or when one is given up.
+// A collective over direct edges is several operations, its lanes, with the id of one start (LaneId). Between two
+// members there is at most one in each direction, so the id and the other end name it, also on the wire. Lane 0 is
+// always there: it has what stays here and the outcome of all. The end vote is cast when all lanes are finished, or when
+// one is given up.
 //
 // Invariants: when the application gets the outcome, nothing of the operation is outstanding. Each operation ends with
 // one outcome, the master's or the loss of the run. Its input is as before unless the outcome is a commit.

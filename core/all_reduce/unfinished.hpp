@@ -6,9 +6,8 @@
 // if the member has acknowledged everything that it needs, the predecessor votes against the operation when it is asked.
 //
 // Over direct edges a member votes for the end when its neighbours have acknowledged everything. So if one member alone
-// owes its vote, it has all that it needs, and the master itself gives the operation up. If several do, what they exchange
-// is seen by nobody else: then it gives up when none of them has reported for long that it computes or that something
-// moves.
+// owes its vote, it has all that it needs, and the master itself gives the operation up. If several do, nobody else sees
+// what they exchange: then it gives up when none of them has reported for long that it computes or that something moves.
 //
 // Nobody knows that of a synchronization, whose chunks may come from anywhere, on slow paths. A member that receives
 // computes a hash for each chunk, and says so. Without a compute for far longer than a path takes, the synchronization

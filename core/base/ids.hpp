@@ -25,7 +25,7 @@ using BufferId =
 using ComputeId = std::uint64_t;
 using Ticket = std::uint64_t;  // one blocked call of the application; chosen by the driver, never repeats
 using OpId = std::uint64_t;    // (master incarnation << 32) | counter
-// One of a peer's transfers that have one outcome. A collective over direct edges has several; any other has lane 0 only.
+// One of a peer's transfers that have one outcome. A collective over direct edges has several, any other only lane 0.
 struct LaneId {
     OpId op = 0;
     std::uint32_t lane = 0;

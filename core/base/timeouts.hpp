@@ -70,12 +70,13 @@ struct Timeouts {
     Duration without_holders() const { return 8 * peer + grace(); }
     // An edge that connects but carries no data is tried again after this time, and after longer with each failure.
     Duration stuck_mark() const { return 16 * peer; }
-    // Direct edges that no collective has used for so long are closed.
-    Duration direct_idle() const { return 30 * peer; }
     // The longest comparison of shared-state keys. It serves only an error text, so it must not take longer.
     Duration comparison() const { return 30 * peer; }
     // If no ring is left, edges that an earlier ring gave up are tried again, but not more often than this.
     Duration rarely() const { return 64 * peer; }
+    // Direct edges that no collective has used for so long are closed. They cost little, and a collective that finds
+    // none goes around the ring. Longer than the time between two outer steps of a training that communicates rarely.
+    Duration direct_idle() const { return 360 * peer; }
 };
 
 }  // namespace pccl::core

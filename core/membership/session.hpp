@@ -76,8 +76,8 @@ public:
     bool master_open() const override;
     void close_vote(Serial serial) { votes_.close(serial); }
     void close_end_votes(OpId id) { votes_.close_end_votes(id); }
-    // A compute was done, or a collective over direct edges moved. The next heartbeat reports that this machine works, even if its application cannot make a
-    // call yet.
+    // A compute was done, or a collective over direct edges moved. The next heartbeat reports that this machine works,
+    // even if its application cannot make a call yet.
     void computed() { computed_ = true; }
     void tell_edge(proto::EdgeReport report) override;
 

@@ -4,12 +4,12 @@
 // them, peers dial them and report them, and later collectives use them. An edge that none has used for a while is not
 // wanted any more.
 //
-// This state is soft. A start decision records which way was chosen, so a restarted master continues what runs and wants
+// This state is soft. A start decision records which way was chosen, so a restarted master continues what runs. It wants
 // idle edges again when they are used next.
 //
 // Invariants: a collective never waits for direct edges. A direct edge that is down or stuck changes no ring and removes
-// no member; after a failure the group goes around the ring for a while, longer each time. A member has direct edges with
-// at most Limits::direct_peers_max others.
+// no member. After a failure the group goes around the ring for a while, longer each time. A member has direct edges
+// with fewer than Limits::direct_peers_max others.
 #pragma once
 
 #include "core/journal/run_state.hpp"
@@ -30,13 +30,13 @@ public:
     DirectEdges(const Turn& turn, const RunState& state, Rings& rings, Agenda& agenda)
         : turn_(turn), state_(state), rings_(rings), agenda_(agenda) {}
 
-    // A collective of the group would use these edges. True: all of them work, and it may. Otherwise they are wanted from
-    // now on.
+    // A collective of the group would use these edges. True: all of them work, and it may. Otherwise they are wanted
+    // from now on.
     bool usable(GroupId group, const std::vector<Edge>& edges);
     // The outcome of an operation over direct edges. `failed`: although all its members are there.
     void ended(GroupId group, bool failed);
-    // At each look at the topology, after everybody else: forgets edges that were not used for long or whose ends are not
-    // members of the group any more, and has the plans name the others.
+    // At each look at the topology, after everybody else: forgets edges that were not used for long, or whose ends are
+    // not members of the group any more, and has the plans name the others.
     void maintain();
     void forget_run() { groups_.clear(); }
 

@@ -320,8 +320,8 @@ PCCL_EXPORT pcclResult_t pcclReduceAsync(const void* PCCL_NULLABLE sendbuf, void
  *
  * Arrays of more than 16 KiB go around the ring at first, and over direct connections between their two members when
  * the master finds that these work, in groups of at most 32 members. After a direct connection failed, they go around
- * the ring for a while. Arrays that travel through a member need memory there, beside its buffers (PCCL_MAX_SCRATCH_BYTES
- * limits it). All this holds for pcclScatter and pcclAllToAll, too.
+ * the ring for a while. Arrays that travel through a member need memory there, beside its buffers
+ * (PCCL_MAX_SCRATCH_BYTES limits it). All this holds for pcclScatter and pcclAllToAll, too.
  *
  * Errors:
  * - pcclInvalidArgument at all members if the sum of counts is more than the root's capacity.
