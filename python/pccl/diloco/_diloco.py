@@ -14,7 +14,7 @@ import pccl
 from pccl._errors import argument_error
 from pccl._membership import Lost, Membership
 from pccl.diloco._choice import Quantize, make_encoding, name_of
-from pccl.diloco._encoding import WEIGHT_LIMIT
+from pccl.diloco._encoding import WEIGHT_LIMIT, zeros
 from pccl.diloco._event import Event
 from pccl.diloco._node import Node
 from pccl.diloco._outer import OuterSGD
@@ -180,7 +180,7 @@ class DiLoCo(Training):
         self._optimizer = OuterSGD(outer)
         pinned = self._parameters.are_on_gpu()
         self._encoding = make_encoding(quantize, largest, size, pinned)
-        self._outer = torch.empty(size, dtype=torch.float32, device="cpu", pin_memory=pinned)
+        self._outer = zeros(size, pinned)
         self._momentum = (
             torch.zeros(size, dtype=torch.float32, device="cpu") if self._optimizer.momentum > 0 else None
         )

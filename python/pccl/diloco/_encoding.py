@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import pccl
+from pccl import _staging
 from pccl.diloco._cores import CHUNK, over_ranges
 from pccl.diloco._outer import Floats
 
@@ -104,8 +105,8 @@ class Plain:
 
     def __init__(self, largest: int, pinned: bool = False) -> None:
         # The weight is behind the data.
-        self._send = _zeros(largest + DIGITS, pinned)
-        self._receive = _zeros(largest + DIGITS, False)
+        self._send = zeros(largest + DIGITS, pinned)
+        self._receive = zeros(largest + DIGITS, False)
 
     def pseudo_gradient(self, elements: int) -> Tensor:
         return self._send[:elements]
@@ -174,7 +175,7 @@ class Codes:
 
     def __init__(self, largest: int, parameters: int, pinned: bool = False) -> None:
         padded = -(-largest // BLOCK) * BLOCK
-        self._gradient: Floats = _zeros(padded, pinned).numpy()
+        self._gradient: Floats = zeros(padded, pinned).numpy()
         self._total = numpy.zeros(padded, numpy.float32)
         self._peaks = torch.zeros(2, padded // BLOCK, dtype=torch.float32, device="cpu")
         self._codes: dict[torch.dtype, Tensor] = {}
@@ -226,8 +227,10 @@ class Codes:
         return self._codes[dtype]
 
 
-def _zeros(elements: int, pinned: bool) -> Tensor:
-    return torch.zeros(elements, dtype=torch.float32, device="cpu", pin_memory=pinned)
+def zeros(elements: int, pinned: bool) -> Tensor:
+    if pinned:
+        return _staging.room(elements, torch.float32).zero_()
+    return torch.zeros(elements, dtype=torch.float32, device="cpu")
 
 
 def _multiply(values: Floats, factor: int) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pccl import _memory, _staging
 from pccl._errors import argument_error
 from pccl.diloco._pieces import Piece, is_sharded, local_part, piece_of
 
@@ -164,7 +165,7 @@ class Parameters:
 
     def are_on_gpu(self) -> bool:
         """Whether page-locked memory on the CPU makes copies from and to the parameters faster."""
-        return any(place.parameter.is_cuda for place in self._places)
+        return any(_is_on_gpu(place.parameter) for place in self._places)
 
     def _reshard(self) -> None:
         """FSDP2 may leave the root gathered after a forward pass without a backward one (an evaluation). Then its
@@ -190,7 +191,7 @@ class Parameters:
             flat = parameter.reshape(-1)
             target = flat[inside]
             if keep == 0.0:
-                target.copy_(source[outside], non_blocking=True)
+                _copy(target, source[outside])
             else:
                 target.lerp_(source[outside].to(target), 1.0 - keep)
             if not parameter.is_contiguous():
@@ -199,14 +200,14 @@ class Parameters:
 
     def _wait_for_gpus(self) -> None:
         """Copies from and to page-locked memory are not done when the call for them returns."""
-        for device in {place.parameter.device for place in self._places if place.parameter.is_cuda}:
-            torch.cuda.current_stream(device).synchronize()
+        for device in {place.parameter.device for place in self._places if _is_on_gpu(place.parameter)}:
+            _staging.streams.current(device).synchronize()
 
     def capture(self, begin: int, out: Tensor) -> None:
         """Copies the elements from ``begin`` on to ``out``, for :meth:`subtract_captured`."""
         self._reshard()
         for parameter, inside, outside in self._pieces(begin, begin + out.numel()):
-            out[outside].copy_(parameter.reshape(-1)[inside], non_blocking=parameter.is_cuda)
+            _copy(out[outside], parameter.reshape(-1)[inside])
         self._wait_for_gpus()
 
     def subtract_captured(self, outer: Tensor, begin: int, out: Tensor) -> None:
@@ -218,13 +219,26 @@ class Parameters:
     def subtract_from(self, outer: Tensor, begin: int, out: Tensor) -> None:
         """Computes ``out = outer - parameters`` for the elements from ``begin`` on."""
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
-            if parameter.is_cuda:
-                out[outside].copy_(parameter.reshape(-1)[inside], non_blocking=True)
+            if _is_on_gpu(parameter):
+                _copy(out[outside], parameter.reshape(-1)[inside])
         self._wait_for_gpus()
         for parameter, inside, outside in self._pieces(begin, begin + outer.numel()):
             difference = out[outside]
-            local = difference if parameter.is_cuda else parameter.reshape(-1)[inside].to("cpu", torch.float32)
+            local = difference if _is_on_gpu(parameter) else parameter.reshape(-1)[inside].to("cpu", torch.float32)
             _subtract(outer[outside], parameter.dtype, local, difference)
+
+
+def _is_on_gpu(tensor: Tensor) -> bool:
+    return _memory.device_of(tensor) == "cuda"
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    """Begins the copy. Between page-locked memory and a GPU it is not done when this returns."""
+    device = next((tensor.device for tensor in (source, target) if _is_on_gpu(tensor)), None)
+    if device is None:
+        target.copy_(source)
+    else:
+        _staging.streams.copy(_staging.streams.current(device), target, source)
 
 
 def _subtract(base: Tensor, dtype: torch.dtype, local: Tensor, out: Tensor) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pccl.diloco._cores import over_ranges
-from pccl.diloco._encoding import WEIGHT_LIMIT, Exchange, Gathering
+from pccl.diloco._encoding import WEIGHT_LIMIT, Exchange, Gathering, zeros
 from pccl.diloco._outer import Floats
 
 Bytes = NDArray[numpy.uint8]
@@ -125,7 +125,7 @@ class Largest:
         self._decay = numpy.float32(options.decay)
         chunks = -(-largest // options.chunk)
         padded = chunks * options.chunk
-        self._gradient: Floats = torch.zeros(padded, dtype=torch.float32, device="cpu", pin_memory=pinned).numpy()
+        self._gradient: Floats = zeros(padded, pinned).numpy()
         self._total = numpy.zeros(padded, numpy.float32)
         self._residual = numpy.zeros(parameters, numpy.float32)
         self._piece = torch.zeros(_WEIGHT_BYTES + chunks * self._layout.chunk_bytes, dtype=torch.uint8, device="cpu")
