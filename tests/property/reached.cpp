@@ -93,6 +93,7 @@ const std::map<std::string, std::string> settings = {
     {"PCCL_MASTER_TIMEOUT_MS", "Timeouts.master"},
     {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "Limits.concurrent_ops"},
     {"PCCL_ADVERTISE_ADDRESS", "PeerConfig.advertised"},
+    {"PCCL_PORT_MAPPING", "- the driver's; it gives PeerConfig.advertised; tests/integration/nat_test.cpp"},
     {"PCCL_VOTE_WARN_S", "Timeouts.vote_warn"},
     {"PCCL_VOTE_TIMEOUT_S", "Timeouts.vote"},
     {"PCCL_JOURNAL_TIMEOUT_S", "Timeouts.journal"},
