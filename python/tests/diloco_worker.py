@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import signal
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,13 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
         checkpoints = Checkpoints(Path(log).parent, given["seed"], rank)
     if given["replica"] is not None:
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
+        # Now and then gloo does not notice that another process was killed in a collective.
         dist.init_process_group(
-            "gloo", init_method=f"tcp://127.0.0.1:{given['replica']['port']}", rank=rank, world_size=size
+            "gloo",
+            init_method=f"tcp://127.0.0.1:{given['replica']['port']}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=120),
         )
         model = shard(model, given["replica"]["kind"], size)
         if not is_node:
