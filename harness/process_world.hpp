@@ -33,6 +33,7 @@ public:
     // Called when Process::finished() has become true.
     virtual void program_ended(std::uint32_t node) = 0;
     virtual void violate(std::string oracle, std::string reason) = 0;
+    virtual bool lied(std::uint32_t) const { return false; }
 };
 
 }  // namespace pccl::harness

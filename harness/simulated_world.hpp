@@ -41,6 +41,7 @@ public:
         world_.schedule_application(node, duration, ticket, 0);
     }
     void program_ended(std::uint32_t node) override { world_.schedule_script(world_.now(), ended_item_, node); }
+    bool lied(std::uint32_t node) const override { return world_.lied(node); }
     void violate(std::string oracle, std::string reason) override {
         world_.violate(std::move(oracle), std::move(reason));
     }
