@@ -74,7 +74,10 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             if (gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
-        if (says(CauseKind::revoked))
+        const auto told_of_itself = [](const Cause& cause) {
+            return cause.has(CauseKind::revoked) && !cause.has(CauseKind::member_gone);
+        };
+        if (std::any_of(l.causes.begin(), l.causes.end(), told_of_itself))
             return {"membership", formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
