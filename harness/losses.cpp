@@ -62,6 +62,12 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         const auto says = [&](CauseKind kind) {
             return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) { return cause.has(kind); });
         };
+        // And not of another member whose end it was told.
+        const auto says_of_itself = [&](CauseKind kind) {
+            return std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) {
+                return cause.has(kind) && !cause.has(CauseKind::member_gone);
+            });
+        };
         const bool revoked =
             std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& revocation) {
                 return revocation.peer == l.peer && revocation.at <= l.lost_at;
@@ -70,14 +76,11 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         std::string why;
         for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
         // The causes behind this one are those of the other member.
-        if (says(CauseKind::gang_lost)) {
+        if (says_of_itself(CauseKind::gang_lost)) {
             if (gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
-        const auto told_of_itself = [](const Cause& cause) {
-            return cause.has(CauseKind::revoked) && !cause.has(CauseKind::member_gone);
-        };
-        if (std::any_of(l.causes.begin(), l.causes.end(), told_of_itself))
+        if (says_of_itself(CauseKind::revoked))
             return {"membership", formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
