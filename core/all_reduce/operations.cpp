@@ -305,9 +305,7 @@ std::vector<std::uint32_t> Operations::shares_of(GroupId group, const Ballot& ba
 bool Operations::goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
                              const std::vector<Piece>& pieces, proto::Direct& direct) {
     const auto kind = static_cast<CollectiveKind>(shape.collective());
-    const bool in_pieces =
-        kind == CollectiveKind::gather || kind == CollectiveKind::scatter || kind == CollectiveKind::all_to_all;
-    if (!in_pieces || ring.size() > turn_.limits.direct_peers_max) return false;
+    if (!is_of_pieces(kind) || ring.size() > turn_.limits.direct_peers_max) return false;
     const Uuid root = uuid_of(shape.root());
     const auto at = kind == CollectiveKind::all_to_all ? 0 : std::find(ring.begin(), ring.end(), root) - ring.begin();
     const Graph graph =

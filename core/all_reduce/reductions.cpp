@@ -155,9 +155,7 @@ std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnsw
     const Collective& own = launch.collective;
     members.count = launch.shape.count;
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
-    const bool in_pieces = own.kind == CollectiveKind::gather || own.kind == CollectiveKind::scatter ||
-                           own.kind == CollectiveKind::all_to_all;
-    if (start.direct() && (!in_pieces || start.reduced())) return {};
+    if (start.direct() && (!is_of_pieces(own.kind) || start.reduced())) return {};
     if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
     if (start.has_shape()) return ends_in(start, launch);
     const std::uint32_t world = start.world();

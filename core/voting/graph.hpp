@@ -46,6 +46,11 @@ struct Part {
     std::uint64_t receive_offset = 0;  // elements, in the receive array of each member that keeps it
 };
 
+// The array has a piece for each member, or pair of members, and each piece has one keeper. So each may go in one hop.
+constexpr bool is_of_pieces(CollectiveKind kind) {
+    return kind == CollectiveKind::gather || kind == CollectiveKind::scatter || kind == CollectiveKind::all_to_all;
+}
+
 // What a member contributes or gets, at its position in the ring.
 struct Piece {
     std::uint32_t index = 0;

@@ -15,30 +15,10 @@ namespace proto = pccl::proto;
 
 constexpr std::uint64_t large = 100'000;
 
-struct Group {
-    play::World world;
-    play::Member one{play::name(1)}, two{play::name(2)}, three{play::name(3)}, four{play::name(4)};
-    std::vector<play::Member*> all{&one, &two, &three, &four};
+struct Group : play::FourMembers {
+    using play::FourMembers::FourMembers;
     std::uint64_t tag = 0;
 
-    explicit Group(const Timeouts& timeouts = {}, const Limits& limits = {}) : world(timeouts, limits) {
-        for (play::Member* member : all) world.say_hello(*member);
-        join_edges();
-        proto::Vote update;
-        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
-        world.vote(one, update);
-        for (const play::Member* member : all) REQUIRE(member->seen > 0);
-        join_edges();
-    }
-    // Each member reports all edges that its plan names.
-    void join_edges() {
-        for (play::Member* member : all) {
-            for (const play::Member* other : all) {
-                if (member != other && member->link != 0 && !member->closed && !other->closed)
-                    world.report_edges(*member, *other);
-            }
-        }
-    }
     void report(play::Member& from, const play::Member& to, bool up) {
         proto::PeerMessage message;
         message.mutable_edge()->set_peer(to_bytes(to.uuid));

@@ -242,4 +242,31 @@ private:
     std::uint64_t seed_ = 0;
 };
 
+// A group of four members.
+struct FourMembers {
+    World world;
+    Member one{name(1)}, two{name(2)}, three{name(3)}, four{name(4)};
+    std::vector<Member*> all{&one, &two, &three, &four};
+
+    explicit FourMembers(const Timeouts& timeouts = {}, const Limits& limits = {}) : world(timeouts, limits) {
+        for (Member* member : all) world.say_hello(*member);
+        join_edges();
+        proto::Vote update;
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        world.vote(one, update);
+        for (const Member* member : all) REQUIRE(member->seen > 0);
+        join_edges();
+    }
+    FourMembers(const FourMembers&) = delete;  // `all` names its members
+    // Each member reports all edges that its plan names.
+    void join_edges() {
+        for (Member* member : all) {
+            for (const Member* other : all) {
+                if (member != other && member->link != 0 && !member->closed && !other->closed)
+                    world.report_edges(*member, *other);
+            }
+        }
+    }
+};
+
 }  // namespace pccl::core::play

@@ -15,20 +15,10 @@ namespace proto = pccl::proto;
 
 constexpr std::uint32_t slice_bytes = 1u << 10;
 
-struct Group {
-    play::World world;
-    play::Member one{play::name(1)}, two{play::name(2)}, three{play::name(3)}, four{play::name(4)};
-    std::vector<play::Member*> all{&one, &two, &three, &four};
+struct Group : play::FourMembers {
     std::vector<play::Member*> ring;  // in its order
 
-    explicit Group(const Timeouts& timeouts = {}) : world(timeouts) {
-        for (play::Member* member : all) world.say_hello(*member);
-        join_edges();
-        proto::Vote update;
-        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
-        world.vote(one, update);
-        for (const play::Member* member : all) REQUIRE(member->seen > 0);
-        join_edges();
+    explicit Group(const Timeouts& timeouts = {}) : FourMembers(timeouts) {
         // An all-gather tells the ring.
         for (play::Member* member : all) {
             proto::Vote vote;
@@ -47,14 +37,6 @@ struct Group {
             }
         }
         REQUIRE(ring.size() == 4);
-    }
-    void join_edges() {
-        for (play::Member* member : all) {
-            for (const play::Member* other : all) {
-                if (member != other && member->link != 0 && !member->closed && !other->closed)
-                    world.report_edges(*member, *other);
-            }
-        }
     }
     static proto::Vote vote(const play::Member& from, const play::Member& to, std::uint64_t count,
                             std::uint64_t room = 0, std::uint64_t tag = 5) {
