@@ -10,6 +10,7 @@ namespace {
 constexpr Duration window_least = 10 * millisecond;
 constexpr std::uint32_t window_frames_least = 64;  // several per connection: connections end their frames in turns
 constexpr std::uint64_t spread_per_cent_max = 8;   // largest difference between windows that agree
+constexpr std::uint64_t speeding_per_cent = 125;    // of the window before: the sender still gathers speed
 constexpr std::uint64_t picoseconds = 1'000'000'000'000;
 constexpr std::uint32_t unmeasured_factor = 4;
 
@@ -51,10 +52,17 @@ void RateMeter::landed(Instant begun, Instant now, std::uint64_t bytes) {
     if (++open_frames_ < window_frames_least || open_.end - open_.begin < window_min_) return;
     std::shift_left(closed_.begin(), closed_.end(), 1);
     closed_.back() = open_;
-    if (windows_closed_++ == 0) since_warm_.begin = now;
+    if (windows_closed_++ == 0 || gathers_speed()) since_warm_ = Window{now, now, 0};
     open_ = Window{now, now, 0};
     open_frames_ = 0;
     if (windows_closed_ >= closed_.size()) judge();
+}
+
+bool RateMeter::gathers_speed() const {
+    const Window& before = closed_[judged - 1];
+    const Window& last = closed_[judged];
+    return per_second(last.bytes, last.end - last.begin) / speeding_per_cent >
+           per_second(before.bytes, before.end - before.begin) / 100;
 }
 
 void RateMeter::judge() {

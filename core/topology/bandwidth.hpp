@@ -39,6 +39,7 @@ private:
         std::uint64_t bytes = 0;
     };
     static constexpr std::size_t judged = 3;
+    bool gathers_speed() const;
     void judge();
 
     Duration window_min_;
@@ -48,7 +49,9 @@ private:
     Instant first_ = never;
     Instant last_ = 0;
     Window open_;
-    Window since_warm_;  // from the end of the first window; used if the rate never becomes stable
+    // From the end of the first window, or of one in which the sender still gathered speed; used if the rate never
+    // becomes stable.
+    Window since_warm_;
     std::uint32_t open_frames_ = 0;
     std::array<Window, judged + 1> closed_{};  // the last windows, oldest first
     std::uint32_t windows_closed_ = 0;

@@ -26,6 +26,10 @@ constexpr std::uint64_t bytes_before_settled = 4;  // 1/4 of Limits::test_bytes
 // How often the receiver says what has come, while the sender decides: two words give a rate, and one more may be about
 // bytes that left before a change.
 std::uint32_t words_needed(std::uint32_t changes) { return changes == 0 ? 2 : 3; }
+// Bytes on their way may take so many round trips, but from half the time of a test to all of it.
+constexpr std::uint32_t round_trips_on_the_way = 8;
+// Bytes on their way before the first one has arrived: a path of 64 kB/s carries them in a quarter of a second.
+constexpr std::uint64_t unconfirmed_first = 16'000;
 constexpr Duration round_trip_of_first = 25 * millisecond;  // up to which Limits::test_connections_first are the first
 
 // What each frame says about the sender's connections.
@@ -105,7 +109,7 @@ void BandwidthProbe::message_arrived(LinkId id, const ControlArrived& event) {
         send_frame(id);
     } else if (link.is_open() && message.has_test_result() &&
                message.test_result().test() == connections_.at(id).test) {
-        if (message.test_result().running()) return progressed(message.test_result().bytes());
+        if (message.test_result().running()) return progressed(message.test_result());
         PROBE(bandwidth_measured);
         report(message.test_result().bytes(), message.test_result().nanoseconds());
     } else if (!link.is_open() || !message.has_heartbeat()) {
@@ -119,8 +123,9 @@ void BandwidthProbe::send_frame(LinkId id) {
     Link& link = links_.at(id);
     Connection& connection = connections_.at(id);
     if (!test.usable || !link.is_open() || link.sending.op != 0 || connection.order >= test.active ||
-        test.bytes >= turn_.limits.test_bytes)
+        test.bytes >= turn_.limits.test_bytes || test.bytes - test.confirmed >= unconfirmed_max())
         return;
+    test.started = std::min(test.started, turn_.now);
     if (test.bytes >= turn_.limits.test_bytes / bytes_before_settled) test.settled = true;
     const std::uint64_t left = turn_.limits.test_bytes - test.bytes;
     const std::uint32_t most = std::min(turn_.limits.test_frame_most, turn_.limits.payload_bytes_max);
@@ -154,10 +159,33 @@ void BandwidthProbe::choose_first(Duration round_trip) {
                    turn_.limits.test_bytes < frames_before_settled * turn_.limits.test_frame_least;
 }
 
-// Uses more connections until bytes queue on the path.
-void BandwidthProbe::progressed(std::uint64_t came) {
+// Bytes that may be on their way. They have not arrived after a round trip at the earliest, so the time before says
+// nothing about the path. Never less than what has arrived: as much may arrive again until the receiver says so.
+std::uint64_t BandwidthProbe::unconfirmed_max() const {
+    const Sending& test = *sending_;
+    if (test.confirmed == 0) return unconfirmed_first;
+    const Duration since = std::max(turn_.now - test.started - test.round_trip, queue_least);
+    const Duration longest = turn_.timeouts.test;
+    const Duration most = std::max(std::clamp(round_trips_on_the_way * test.round_trip, longest / 2, longest), since);
+    const auto bytes = static_cast<unsigned __int128>(test.confirmed) * static_cast<std::uint64_t>(most) /
+                       static_cast<std::uint64_t>(since);
+    return std::max(unconfirmed_first,
+                    static_cast<std::uint64_t>(std::min<unsigned __int128>(bytes, turn_.limits.test_bytes)));
+}
+
+void BandwidthProbe::send_frames() {
+    const std::set<LinkId> links = sending_->links;
+    for (const LinkId id : links) send_frame(id);
+}
+
+// Sends what may follow now, and uses more connections until bytes queue on the path.
+void BandwidthProbe::progressed(const proto::TestResult& word) {
     Sending& test = *sending_;
-    if (came <= test.came || came > test.bytes || test.settled) return;
+    const std::uint64_t came = word.bytes();
+    if (came <= test.confirmed || came > test.bytes) return;
+    test.confirmed = came;
+    send_frames();
+    if (word.early() || test.settled) return;
     const Duration took = std::max<Duration>(turn_.now - test.came_at, 1);
     const std::uint64_t bytes = came - test.came;
     const bool first = test.came == 0;
@@ -179,8 +207,7 @@ void BandwidthProbe::settle(std::uint32_t active) {
     test.changes += active == test.active ? 0 : 1;
     test.active = active;
     test.before = test.bytes;
-    const std::set<LinkId> links = test.links;
-    for (const LinkId id : links) send_frame(id);
+    send_frames();
 }
 
 void BandwidthProbe::frame_sent(LinkId id) {
@@ -205,8 +232,7 @@ void BandwidthProbe::memory_came(const BufferAllocated& event) {
         return;
     }
     sending_->usable = true;
-    const std::set<LinkId> links = sending_->links;
-    for (const LinkId id : links) send_frame(id);
+    send_frames();
 }
 
 // ---- receiving end -------------------------------------------------------------------------------------------------
@@ -273,6 +299,7 @@ void BandwidthProbe::restart(Receiving& test) {
     test.meter = RateMeter(test.round_trip, std::max(left, turn_.timeouts.test / 4),
                            test.bytes_max - std::min(test.bytes_max, test.came));
     test.said = 0;
+    test.enough_at = never;
 }
 
 // The sender decides by the second word at the latest. If it then uses more connections, no bytes queue on the path,
@@ -280,19 +307,23 @@ void BandwidthProbe::restart(Receiving& test) {
 bool BandwidthProbe::may_conclude(const Receiving& test) const {
     if (test.settled || turn_.now - test.first >= turn_.timeouts.test) return true;
     const Duration soon = (2 + round_trips_without_queue) * test.round_trip + 2 * queue_least;
-    return test.said >= words_needed(test.changes) && turn_.now - test.said_at >= soon;
+    return test.enough_at != never && turn_.now - test.enough_at >= soon;
 }
 
+// The sender waits for these words. When all that it may have sent has arrived, that is twice what the last word said.
 void BandwidthProbe::say_progress(Receiving& test, std::uint64_t id) {
-    if (test.settled || test.said >= words_needed(test.changes) ||
-        turn_.now - test.said_at < std::max(test.round_trip, queue_least))
-        return;
-    test.said_at = turn_.now;
-    ++test.said;
+    const bool early = turn_.now - test.said_at < std::max(test.round_trip, queue_least);
+    if (early && test.came < 2 * test.came_when_said) return;
+    test.came_when_said = test.came;
+    if (!early) {
+        test.said_at = turn_.now;
+        if (++test.said == words_needed(test.changes)) test.enough_at = turn_.now;
+    }
     proto::LinkMessage message;
     message.mutable_test_result()->set_test(id);
     message.mutable_test_result()->set_bytes(test.came);
     message.mutable_test_result()->set_running(true);
+    message.mutable_test_result()->set_early(early);
     tell(test, message);
 }
 

@@ -7,6 +7,10 @@
 // tests that follow. The receiver begins anew when it sees a frame that left after such a change. It does not conclude
 // before such a frame would have come.
 //
+// All that a peer says goes the same way as the bytes of its test. Therefore the bytes that have not arrived yet are
+// bounded by what the path carries in the time of a test, as the receiver's words tell. A test may never delay
+// heartbeats so long that a peer is taken for dead.
+//
 // A test uses only its own connections and its own memory. A failure ends the test, and the sender reports that nothing
 // was measured; nothing else follows. At most one test is sent at a time; several may be received.
 #pragma once
@@ -71,7 +75,9 @@ private:
         std::uint32_t changes = 0;    // of `active`
         bool settled = false;         // `active` does not change any more
         Duration round_trip = never;  // of the quickest dial
-        // What the receiver said last, and when that came here.
+        Instant started = never;      // when the first byte was handed to a connection
+        std::uint64_t confirmed = 0;  // bytes that have arrived, as the receiver said last
+        // The same at the last word that tells a rate, and when that came here.
         std::uint64_t came = 0;
         Instant came_at = 0;
         std::uint64_t before = 0;  // handed to the connections when `active` changed last
@@ -84,9 +90,11 @@ private:
         Instant first = never;  // when the first frame came
         std::uint32_t changes = 0;  // of the sender's connections, as the frames say
         bool settled = false;       // the frames say that no other change follows
-        // When this end last said what has come, and how often since the last change.
+        // When this end last said what has come, and how often since the last change; without words that were early.
         Instant said_at = 0;
         std::uint32_t said = 0;
+        Instant enough_at = never;        // when it had said so as often as the sender needs to decide
+        std::uint64_t came_when_said = 0;  // what the last word of any kind said
         std::set<LinkId> links;
         LinkId last_link = 0;  // the one on which the last frame arrived
         bool told = false;
@@ -105,7 +113,9 @@ private:
     void report(std::uint64_t bytes, std::uint64_t nanoseconds);
     void send_frame(LinkId id);
     void choose_first(Duration round_trip);
-    void progressed(std::uint64_t came);
+    void progressed(const proto::TestResult& word);
+    std::uint64_t unconfirmed_max() const;
+    void send_frames();
     void settle(std::uint32_t active);
     void restart(Receiving& test);
     bool may_conclude(const Receiving& test) const;
