@@ -193,8 +193,8 @@ void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     ledger.syncs.insert(ledger.syncs.begin() + (sync[2] - ledger.syncs.data()), dead);
 }
 
-// All members submit the revision of before, and the content of one of them wins. This one said only after the call that
-// its revision is the expected one.
+// All members submit the revision of before, and the content of one of them wins. This one said only after the call
+// that its revision is the expected one.
 void offer_too_late(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     Life& liar = ledger.lives[sync[2]->life];
     liar.liar = true;
