@@ -43,6 +43,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a machine that held more than its limits", "bounded"},
                           {"an operation failed for one member that stayed", "one-outcome"},
                           {"a state for which neither members nor dead ones voted", "election"},
+                          {"a state that a liar offered only later", "election"},
                           {"other groups in the first update of a newcomer", "membership"},
                           {"a world that counts a stranger for ever", "membership"},
                           {"a peer that sends nothing, long after slow computes", "progress"},
@@ -190,6 +191,19 @@ void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     dead.end = open_end;
     ledger.lives.push_back(life);
     ledger.syncs.insert(ledger.syncs.begin() + (sync[2] - ledger.syncs.data()), dead);
+}
+
+// All members submit the revision of before, and the content of one of them wins. This one said only after the call
+// that its revision is the expected one.
+void offer_too_late(Ledger& ledger, const std::vector<SyncFact*>& sync) {
+    Life& liar = ledger.lives[sync[2]->life];
+    liar.liar = true;
+    ledger.false_votes.push_back({liar.node, sync[2]->end + second, sync[2]->revision, sync[2]->strategy});
+    sync[2]->before[0] ^= 1;
+    for (SyncFact* fact : sync) {
+        fact->after = sync[2]->before;
+        --fact->revision;
+    }
 }
 
 // Finds an update that is the first call of its life, while the others call nothing but updates.
@@ -428,6 +442,7 @@ void tamper(Ledger& ledger, Lie lie) {
         ledger.lives[operation[0]->life].member_until = operation[0]->end;  // its next call succeeded
         break;
     case Lie::unknown_voter_overruled: overrule(ledger, sync); break;
+    case Lie::liar_offered_later: offer_too_late(ledger, sync); break;
     case Lie::groups_of_one:
         if (VoteFact* fact = first_update(ledger)) fact->completion.attributes.groups = 2;
         break;

@@ -44,6 +44,7 @@ enum class Lie : std::uint8_t {
     // Violations that an excuse must not hide.
     failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member
     unknown_voter_overruled,      // content won that not even the vote of a member that died meanwhile explains
+    liar_offered_later,           // content won that a liar offered falsely, but only after the call
     groups_of_one,                // a newcomer's first update differs, although the others updated at the same time
     stranger_counted,             // a world still counts a stranger that fell silent long before
     starved_after_slow_computes,  // an error says that a peer sends nothing, long after a fault slowed its computes

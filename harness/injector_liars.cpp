@@ -30,6 +30,7 @@ void Injector::liar_ends(const Fault& fault, std::uint64_t index) {
 
 void Injector::tell_of_liars(Ledger& ledger) const {
     ledger.liars = liar_spans_;
+    ledger.false_votes = liars_.false_votes();
     for (const Liars::FalseBytes& bytes : liars_.false_bytes()) ledger.false_bytes.emplace_back(bytes.node, bytes.at);
     for (Life& life : ledger.lives) {
         for (const Ledger::Liar& span : liar_spans_) {

@@ -117,6 +117,14 @@ struct Ledger {
     };
     std::vector<Liar> liars;
     std::vector<std::pair<std::uint32_t, Instant>> false_bytes;  // node, time
+    // A vote in which a liar submitted shared state under another revision or strategy than its program.
+    struct FalseVote {
+        std::uint32_t node = 0;
+        Instant at = 0;
+        std::uint64_t revision = 0;
+        core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
+    };
+    std::vector<FalseVote> false_votes;
     // The operator revoked the certificate of this peer.
     struct Revocation {
         core::Uuid peer;

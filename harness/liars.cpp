@@ -285,9 +285,21 @@ bool Liars::to_peer(Liar& liar, std::string& body, std::vector<std::string>& mor
     return true;
 }
 
+// `meant`: the message of its machine from which the other one was made.
+void Liars::note_false_vote(std::uint32_t node, const std::string& meant, const std::string& said) {
+    proto::PeerMessage truth, lie;
+    if (said == meant || !lie.ParseFromString(said) || lie.vote().kind() != proto::VOTE_SYNC) return;
+    const proto::Vote& vote = lie.vote();
+    const bool same = truth.ParseFromString(meant) && truth.vote().kind() == proto::VOTE_SYNC &&
+                      truth.vote().revision() == vote.revision() && truth.vote().strategy() == vote.strategy();
+    if (same || vote.strategy() >= sync_strategy_count) return;
+    false_votes_.push_back({node, world_.now(), vote.revision(), static_cast<SyncStrategy>(vote.strategy())});
+}
+
 bool Liars::forge(std::uint32_t node, std::uint32_t, sim::Talk talk, Effect& effect, Effects& more) {
     Liar& liar = liars_.at(node);
     if (auto* control = std::get_if<SendControl>(&effect)) {
+        const std::string meant = control->body;
         auto& said = liar.said[static_cast<std::size_t>(talk)];
         said.push_back(control->body);
         if (said.size() > said_max) said.pop_front();
@@ -302,6 +314,10 @@ bool Liars::forge(std::uint32_t node, std::uint32_t, sim::Talk talk, Effect& eff
         if (now_and(liar, lie_replay)) {
             bodies.push_back(said[draw_.below(said.size())]);
             false_bytes_.push_back({node, world_.now()});
+        }
+        if (talk == sim::Talk::peer_to_master) {
+            if (goes) note_false_vote(node, meant, control->body);
+            for (const std::string& body : bodies) note_false_vote(node, meant, body);
         }
         for (std::string& body : bodies) more.push_back(SendControl{control->link, std::move(body)});
         return goes;

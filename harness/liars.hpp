@@ -6,6 +6,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/wire/control.pb.h"
+#include "harness/ledger.hpp"
 #include "net-sim/draw.hpp"
 #include "net-sim/world.hpp"
 
@@ -55,6 +56,8 @@ public:
         core::Instant at = 0;
     };
     const std::vector<FalseBytes>& false_bytes() const { return false_bytes_; }
+    // What it said of its shared state.
+    const std::vector<Ledger::FalseVote>& false_votes() const { return false_votes_; }
 
     bool lies(std::uint32_t node) const override { return liars_.contains(node); }
     bool lied(std::uint32_t node) const override { return lied_.contains(node); }
@@ -81,12 +84,14 @@ private:
     bool false_vote(Liar& liar, std::uint32_t node, pccl::proto::Vote& vote);
     void false_hello(Liar& liar, pccl::proto::Hello& hello);
     void garble(std::string& body);
+    void note_false_vote(std::uint32_t node, const std::string& meant, const std::string& said);
     std::string other_name(Liar& liar);
 
     const sim::World& world_;
     std::map<std::uint32_t, Liar> liars_;
     std::set<std::uint32_t> lied_;
     std::vector<FalseBytes> false_bytes_;
+    std::vector<Ledger::FalseVote> false_votes_;
     sim::Draw draw_;
 };
 

@@ -419,6 +419,29 @@ static bool unknown_voter_had(const Ledger& ledger, const SyncIndex& index, cons
     return had && excuses.use(Excuse::unknown_voter);
 }
 
+static bool cast_in(const Ledger& ledger, const Ledger::FalseVote& vote, const SyncFact& fact) {
+    return vote.node == ledger.lives[fact.life].node && vote.at >= fact.begin && vote.at <= fact.end;
+}
+
+// Whether a liar offered its content, in the vote of this call, as one of that revision. Its program had submitted
+// another revision or strategy.
+static const Ledger::FalseVote* offered_falsely(const Ledger& ledger, const SyncFact& fact, std::uint64_t revision,
+                                                Instant until) {
+    const auto offers = [&](const Ledger::FalseVote& vote) {
+        return cast_in(ledger, vote, fact) && vote.at <= until && vote.revision == revision &&
+               vote.strategy != SyncStrategy::receive_only;
+    };
+    const auto vote = std::find_if(ledger.false_votes.begin(), ledger.false_votes.end(), offers);
+    return vote == ledger.false_votes.end() ? nullptr : &*vote;
+}
+
+// Whether the member itself named another revision than its program.
+static bool false_revision(const Ledger& ledger, const SyncFact& own) {
+    return std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
+        return cast_in(ledger, vote, own) && vote.revision != own.revision;
+    });
+}
+
 // If it is known who took part: the winning content must be one that may win, and strategies must be respected.
 static sim::Violation check_election(const Ledger& ledger, const SyncIndex& index, std::size_t own_index,
                                      Excuses& excuses) {
@@ -431,6 +454,12 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
     std::vector<Submission> group, unknown;
     const char* broken = nullptr;
     const SyncFact* partner = nullptr;
+    const auto submitted = [&](std::size_t k) {
+        const SyncFact& fact = ledger.syncs[k];
+        const Life& life = ledger.lives[fact.life];
+        const bool veteran = index.synced_before(k);
+        return Submission{&fact, fact.revision, fact.strategy, veteran, life.asked_at, life.connected_at};
+    };
     index.groups.at(own.group).near(own.begin - excuses.seat_kept(), own.end, [&](std::size_t k) {
         const SyncFact& other = ledger.syncs[k];
         if (!overlap(own.begin, own.end, other.begin, counted_until(ledger, other, excuses))) return;
@@ -441,22 +470,20 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
             if (other.end == open_end || (life.lost && ledger.gone_by(other.life, other.end)) ||
                 ledger.departed(other.life, other.completion, other.end) || life.liar ||
                 forgotten(excuses, ledger, own, other))
-                unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
+                unknown.push_back(submitted(k));
             return;
         }
         if (other.completion.revision != own.completion.revision) return;
         if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin) ||
             ledger.lives[other.life].liar) {
-            const Life& life = ledger.lives[other.life];
-            unknown.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
+            unknown.push_back(submitted(k));
             return;
         }
         if (const char* rule = broken_strategy(own, other)) {
             broken = rule;
             partner = &other;
         }
-        const Life& life = ledger.lives[other.life];
-        group.push_back({&other, index.synced_before(k), life.asked_at, life.connected_at});
+        group.push_back(submitted(k));
     });
     if (broken != nullptr) return complain(broken, partner);
     if (may_win(group, own.completion.revision, own.after)) return {};
@@ -465,14 +492,19 @@ static sim::Violation check_election(const Ledger& ledger, const SyncIndex& inde
                excuses.use(Excuse::unknown_voter);
     };
     if (some_explain()) return {};
-    // A liar votes for the content of whomever it likes.
-    const bool lied = std::any_of(unknown.begin(), unknown.end(), [&](const Submission& member) {
-        return ledger.lives[member.fact->life].liar;
-    });
-    const bool of_a_member = std::any_of(group.begin(), group.end(), [&](const Submission& member) {
-        return member.fact->before == own.after && member.fact->revision + 1 == own.completion.revision;
-    });
-    if (lied && of_a_member && excuses.use(Excuse::liar)) return {};
+    // Or a liar took part with another revision than that of its program (any one may be the first of a group), or with
+    // another strategy.
+    std::vector<Submission> said = unknown;
+    bool lied = false;
+    for (Submission& member : said) {
+        const Ledger::FalseVote* vote = offered_falsely(ledger, *member.fact, own.completion.revision, own.end);
+        if (vote == nullptr) continue;
+        member.revision = vote->revision;
+        member.strategy = vote->strategy;
+        lied = true;
+    }
+    if (lied && may_win_with_some(group, said, own.completion.revision, own.after) && excuses.use(Excuse::liar))
+        return {};
     // Or the journal lost one of two outcomes, and with it who took part in that one.
     bool any = false;
     std::erase_if(group, [&](const Submission& member) {
@@ -493,7 +525,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             const SyncFact* before = index.synced_before(i) ? &ledger.syncs[index.before[i]] : nullptr;
             // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
-            if (refused && before != nullptr && before->completion.revision + 1 == own.revision) {
+            if (refused && before != nullptr && before->completion.revision + 1 == own.revision &&
+                !(false_revision(ledger, own) && excuses.use(Excuse::liar))) {
                 return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
                                               text(ledger, *before), text(ledger, own), to_text(own.completion.cause))};
             }
@@ -521,6 +554,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
         if (veteran && own.own_after != own.own_before)
             return {"value", "a member that had synchronised before received entries that may differ:\n    " +
                                  text(ledger, own)};
+        bool false_offer = false, false_offer_of_a_veteran = false;
         const SyncFact* other_content = nullptr;
         index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
             const SyncFact& other = ledger.syncs[k];
@@ -528,6 +562,10 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             if (other.before == own.after && other.strategy != SyncStrategy::receive_only) {
                 known_content = true;
                 if (index.synced_before(k)) from_a_veteran = true;
+            } else if (other.before == own.after &&
+                       offered_falsely(ledger, other, own.completion.revision, own.end) != nullptr) {
+                false_offer = true;
+                if (index.synced_before(k)) false_offer_of_a_veteran = true;
             }
             if (other.own_before == own.own_after) known_own_content = true;
             if (other.process == own.process || ledger.lives[other.life].liar ||
@@ -544,11 +582,13 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             return {"parity", formatted("one revision, two contents:\n    {}\n    {}", text(ledger, own),
                                         text(ledger, *other_content))};
         }
-        if (!known_content && !unknown_voter_had(ledger, index, own, excuses))
+        if (!known_content && !(false_offer && excuses.use(Excuse::liar)) &&
+            !unknown_voter_had(ledger, index, own, excuses))
             return {"value", "a content that nobody had:\n    " + text(ledger, own)};
         if (!known_own_content)
             return {"value", "entries that may differ, with a content that nobody had:\n    " + text(ledger, own)};
-        if (veteran && !receives_only && own.revision == own.completion.revision && !from_a_veteran) {
+        if (veteran && !receives_only && own.revision == own.completion.revision && !from_a_veteran &&
+            !(false_offer_of_a_veteran && excuses.use(Excuse::liar))) {
             return {"value",
                     "the state of a member that had synchronised before was replaced by that of newcomers:\n    " +
                         text(ledger, own)};

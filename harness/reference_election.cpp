@@ -21,7 +21,7 @@ bool may_win(const std::vector<Submission>& group, std::uint64_t revision, const
     std::vector<const Submission*> offers;
     bool any_veteran = false;
     for (const Submission& submission : group) {
-        if (submission.fact->strategy == SyncStrategy::receive_only || submission.fact->revision != revision) continue;
+        if (!submission.offers(revision)) continue;
         offers.push_back(&submission);
         any_veteran = any_veteran || submission.veteran;
     }

@@ -13,9 +13,15 @@ namespace pccl::harness {
 
 struct Submission {
     const SyncFact* fact = nullptr;
+    std::uint64_t revision = 0;  // these two: as the master was told
+    core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
     bool veteran = false;     // had an earlier success in the same membership
     Instant asked_at = 0;     // accepted not before this
     Instant accepted_by = 0;  // nor after this
+
+    bool offers(std::uint64_t elected) const {
+        return strategy != core::SyncStrategy::receive_only && revision == elected;
+    }
 };
 
 // Requires that all of `group` took part, that nobody was removed, and that all got this revision.
