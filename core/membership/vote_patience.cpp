@@ -205,6 +205,8 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
 // The member declares the calls that it made meanwhile on its new link. Acknowledgements on that link count from 0.
 void VotePatience::resumes(const Uuid& member) {
     Idle& idle = idle_.at(member);
+    // Nothing had shown that the last answer arrived on the old link. The member may have it only now.
+    if (idle.answer_said != 0) idle.free_since = turn_.now;
     idle.answer_said = idle.checked_said = 0;
     idle.came_back = turn_.now;
 }

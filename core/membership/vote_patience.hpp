@@ -6,7 +6,7 @@
 //
 // Invariants: each member has one clock. The clock leaves out the time in which an operation kept the member busy, in
 // which its answer or welcome waited for the disk, and in which the master did not run. The time in which its link was
-// away counts only once it has resumed.
+// away counts only once it has resumed, and not if nothing had shown before that its last answer had arrived.
 #pragma once
 
 #include "core/links/roster.hpp"
