@@ -492,7 +492,8 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     if ((on & class_slow) && s.peers.size() > 2 && busy.chance(40'000)) draw_busy_group(s, busy);
     Draw hidden(mix(s.seed, 163));
     if ((on & class_journal) && s.peers.size() > 1 && hidden.chance(100'000)) draw_hidden_loss(s, hidden);
-    if (draw.chance(600'000)) draw_core(s, draw);
+    // A gang that loses a member for ever is no core.
+    if (draw.chance(600'000) && !(on & class_gangs)) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     if ((on & class_forever) && (on & class_connection)) draw_lasting_flap(s);
     Draw port(mix(s.seed, 166));

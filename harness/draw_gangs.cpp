@@ -81,7 +81,8 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     Draw draw(mix(s.seed, 310));
     const bool fits = s.core.empty() && !s.even && !s.world.symbolic && s.world.network.regions.empty() &&
                       s.peers.size() <= 9 && !is_huge(s) && !only_impairs_edges(s) && s.workload.visit_per_mille == 0;
-    if (!(on & class_shape) || !draw.chance(gangs_per_million) || !fits || options.peers_max < 3) return;
+    const bool drawn = (on & class_shape) && draw.chance(gangs_per_million);
+    if (!(drawn || (on & class_gangs)) || !fits || options.peers_max < 3) return;
     const std::uint32_t size = draw.chance(700'000) ? 2 : draw.number(1, 4);
     const std::uint32_t most = std::min(options.peers_max, 9u);
     const std::uint32_t gangs = std::max(std::min(draw.number(1, 3), most / size), 1u);

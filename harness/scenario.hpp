@@ -240,7 +240,7 @@ struct Scenario {
 bool only_impairs_edges(const Scenario& scenario);
 
 struct GeneratorOptions {
-    std::uint32_t classes = 0xffffffffu;  // bits of FaultClass that may be on
+    std::uint32_t classes = ~0u;  // bits of FaultClass that may be on
     std::uint32_t peers_max = 9;
 };
 enum FaultClass : std::uint32_t {
@@ -266,6 +266,7 @@ enum FaultClass : std::uint32_t {
     class_even = 524288,
     class_liars = 1048576,
     class_nat = 2097152,
+    class_gangs = 4194304,  // only if it is named: gangs wherever they fit, in place of a core
 };
 
 inline bool has_gangs(const Scenario& scenario) {

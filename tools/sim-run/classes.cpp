@@ -35,7 +35,9 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
                  {"steady", class_steady},
                  {"even", class_even},
                  {"liars", class_liars},
-                 {"nat", class_nat}};
+                 {"nat", class_nat},
+                 {"gangs", class_gangs},
+                 {"all", class_gangs - 1}};
     classes = 0;
     for (std::size_t at = 0; at <= names.size();) {
         const std::size_t comma = std::min(names.find(',', at), names.size());

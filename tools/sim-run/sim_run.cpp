@@ -514,7 +514,8 @@ int main(int argc, char** argv) {
         "--classes", classes,
         "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
         "connection crash master pause limits "
-        "application shape clock corrupt hostile journal slow forever steady even nat sync (shared state at all)");
+        "application shape clock corrupt hostile journal slow forever steady even liars nat sync (shared state at all) "
+        "gangs (in every run where they fit); all: these without gangs");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
