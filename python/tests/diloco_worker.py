@@ -183,7 +183,8 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     settings: dict[str, Any] = {"peer_timeout_ms": given["timeout_ms"]}
     options = dict(given["options"])
     checkpoints = None
-    if options.pop("checkpoints", False):
+    # The state of a node is on its rank 0.
+    if options.pop("checkpoints", False) and not (is_node and rank > 0):
         checkpoints = Checkpoints(Path(log).parent, given["seed"], rank)
     if given["replica"] is not None:
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store is served by the test
@@ -218,7 +219,7 @@ def main(link: Connection, given: dict[str, Any], environment: dict[str, str], l
     period = given["options"]["H"]
     loss_of = torch.nn.CrossEntropyLoss()
     if checkpoints is not None:
-        checkpoints.load(diloco, size)
+        checkpoints.load(diloco, 1 if is_node else size)
     say("ready", elements=0 if comm is None else diloco.outer.numel())
     try:
         while not orders.go:
