@@ -297,7 +297,7 @@ bool speaks_of_increment(const SyncFact& fact) {
 bool removed_by_revision(const Ledger& ledger, const SyncFact& fact) {
     const Life& life = ledger.lives[fact.life];
     return life.lost && fact.begin <= life.lost_at && speaks_of_increment(fact) &&
-           fact.completion.cause.has(CauseKind::removed);
+           fact.completion.cause.has(CauseKind::removed) && !fact.completion.cause.has(CauseKind::gang_lost);
 }
 
 bool overlap(Instant begin, Instant end, Instant other_begin, Instant other_end) {
