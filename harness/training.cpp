@@ -353,7 +353,8 @@ Task<void> Process::leave_the_run() {
     if (interrupting_) co_await wait(interrupt_returned_);
     interrupted_at_ = std::min(interrupted_at_, now());
     destroyed_ = true;
-    ledger_.lives[life_].leaves_at = now();
+    Life& own = ledger_.lives[life_];
+    own.leaves_at = std::min(own.leaves_at, now());  // another thread may have aborted it before
     const Completion c = co_await call(CallKind::leave, CommandLeave{});
     if (c.result != Result::success) world_.violate("progress", "leave failed");
     life_ended();

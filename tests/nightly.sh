@@ -18,7 +18,8 @@ usage: ./dev nightly [--again] [part...]
   entries         a shared state of 1,000,000 entries, all different, with short names and with names of 200 bytes
   kill500         the kill test 500 rounds
   masterkill500   the master killed 500 times under load, and started again on its state directory
-  collectivekills a member killed 500 times, and the master 100 times, in collectives of each kind
+  collectivekills a member killed 500 times, and the master 100 times, in collectives of each kind; a member killed 500
+                  times in a send
   wire            bytes of every collective on the wire, 2 to 9 peers in network namespaces, within their bounds
   tls             10,000,000 TLS handshakes that are changed on the wire (PCCL_NIGHTLY_TLS: so many), and a tenth of them
                   under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -10,6 +10,7 @@
 // PCCL_KILL_ROUNDS: kills of members for each kind (4). PCCL_MASTER_KILLS: kills of the master for each kind (3).
 // PCCL_KILL_SEED: the first seed. Each round is drawn from a seed that it prints; PCCL_KILL_SEED=<that>
 // PCCL_KILL_ROUNDS=1 draws it again. What other threads and processes do meanwhile still depends on the machine.
+#include "kill_draws.hpp"
 #include "process.hpp"
 #include "state_directory.hpp"
 
@@ -21,7 +22,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,18 +31,6 @@ using namespace integration;
 namespace {
 
 using pccl::core::Random;
-
-std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
-
-std::uint64_t first_seed() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return from_environment(
-        "PCCL_KILL_SEED",
-        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
-}
 
 // Elements of 8 bytes. The least number ends with its start: its bytes are in the votes.
 std::size_t draw_count(Random& random) {

@@ -5,16 +5,15 @@
 // call, and end by themselves. PCCL_KILL_ROUNDS sets the number of rounds (5), PCCL_KILL_SEED the first seed. Each
 // round prints its seed, and PCCL_KILL_SEED=<that> PCCL_KILL_ROUNDS=1 draws the same round again. The moment in the
 // operation still depends on the machine.
+#include "kill_draws.hpp"
 #include "process.hpp"
 
 #include "core/base/random.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,11 +24,6 @@
 using namespace integration;
 
 namespace {
-
-std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
 
 struct Plan {
     std::size_t peers;
@@ -123,10 +117,7 @@ void play(std::uint64_t seed) {
 
 TEST_CASE("one SIGKILL at a random moment of an operation") {
     const std::uint64_t rounds = from_environment("PCCL_KILL_ROUNDS", 5);
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::uint64_t first = from_environment(
-        "PCCL_KILL_SEED",
-        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+    const std::uint64_t first = first_seed();
     for (std::uint64_t round = 0; round < rounds; ++round) {
         const std::uint64_t seed = first + round;
         const Plan plan = draw(seed);

@@ -4,6 +4,7 @@
 // The peers (see master_kill_peer.c) check each value themselves and print the results of each turn; all must print the
 // same. PCCL_MASTER_KILLS sets the number of kills (20), PCCL_KILL_SEED the seed, which is printed. The same seed draws
 // the same peers and delays. What happens within the delays still depends on the machine.
+#include "kill_draws.hpp"
 #include "process.hpp"
 #include "state_directory.hpp"
 
@@ -14,7 +15,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,11 +26,6 @@ using namespace integration;
 namespace {
 
 constexpr std::size_t kills_per_run = 10;
-
-std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
 
 // Turn -> what the peer printed for it.
 using Turns = std::map<std::uint64_t, std::string>;
@@ -129,10 +124,7 @@ void play(std::uint64_t seed, std::size_t kills, Total& total) {
 
 TEST_CASE("SIGKILL of the master at random moments: no split, no lost revision, nobody rejoins") {
     const std::size_t kills = from_environment("PCCL_MASTER_KILLS", 20);
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::uint64_t first = from_environment(
-        "PCCL_KILL_SEED",
-        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+    const std::uint64_t first = first_seed();
     Total total;
     for (std::uint64_t seed = first; total.kills < kills; ++seed) {
         INFO("replay: PCCL_KILL_SEED=" << seed

@@ -2,8 +2,13 @@
 // receiver, or the third one, which may have to forward. Ends that survive get one outcome, find their arrays as before
 // after a failure, and go on.
 //
+// PCCL_KILL_ROUNDS: kills of each (3, at fixed moments). PCCL_KILL_SEED draws the moments of the others again.
+//
 // The processes are forked before this one has any thread.
+#include "kill_draws.hpp"
 #include "local_run.hpp"
+
+#include "core/base/random.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -158,16 +163,18 @@ void kill_member(std::size_t index, long delay_us) {
     CHECK(results.rbegin()->second == std::vector<std::string>(2, std::to_string(pcclSuccess)));
 }
 
+// At fixed moments, and then at moments that are drawn: an operation takes some milliseconds.
+void kill_members(std::size_t index) {
+    for (const long delay_us : {300, 2'000, 5'000}) kill_member(index, delay_us);
+    const std::uint64_t rounds = from_environment("PCCL_KILL_ROUNDS", 3);
+    pccl::core::Random random(first_seed() + index);
+    for (std::uint64_t round = 3; round < rounds; ++round) kill_member(index, static_cast<long>(random.below(8'000)));
+}
+
 }  // namespace
 
-TEST_CASE("the sender dies in a send") {
-    for (const long delay_us : {300, 2'000, 5'000}) kill_member(0, delay_us);
-}
+TEST_CASE("the sender dies in a send") { kill_members(0); }
 
-TEST_CASE("the third member dies in a send of the others") {
-    for (const long delay_us : {300, 2'000, 5'000}) kill_member(1, delay_us);
-}
+TEST_CASE("the third member dies in a send of the others") { kill_members(1); }
 
-TEST_CASE("the receiver dies in a send") {
-    for (const long delay_us : {300, 2'000, 5'000}) kill_member(2, delay_us);
-}
+TEST_CASE("the receiver dies in a send") { kill_members(2); }

@@ -1,14 +1,13 @@
 // Shared state between real processes: each small case of the contract, and holders that die during a transfer.
 #include "cluster.hpp"
+#include "kill_draws.hpp"
 
 #include "core/base/random.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 
 #include <time.h>
@@ -200,15 +199,9 @@ void let_pass(std::uint64_t microseconds) {
 }
 
 // PCCL_KILL_SEED draws the same moments again. PCCL_KILL_ROUNDS sets their number.
-std::uint64_t from_environment(const char* name, std::uint64_t fallback) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
-
 template <class Play>
 void at_random_moments(const Play& play) {
-    const std::uint64_t first = from_environment(
-        "PCCL_KILL_SEED", static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
+    const std::uint64_t first = first_seed();
     const std::uint64_t rounds = from_environment("PCCL_KILL_ROUNDS", 3);
     for (std::uint64_t round = 0; round < rounds; ++round) {
         pccl::core::Random random(first + round);
