@@ -1,6 +1,7 @@
 """Time and bytes of all collectives, beside gloo: ``./dev bench collectives [time|bytes] [--check]``.
 
-time   Peers on this machine move arrays (default 64 MiB). All contestants take turns. A ratio is the median of the
+time   Peers on this machine move arrays (default 64 MiB), through the C interface (also over TCP, where peers of one
+       host use shared memory otherwise) and through torch. All contestants take turns. A ratio is the median of the
        ratios of the rounds: our time over that of gloo. The time of a collective is from the first member's begin to
        the last member's end, behind a barrier. Bound: 0.9 for all_reduce, all_gather, broadcast and reduce_scatter, on
        a machine that does nothing else.
@@ -30,11 +31,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
-from compare import networks
+from compare import machine, networks, report
 from compare.contestants import Contestant, Gloo, Ours, OursOverTcp, OursThroughTorch, Tools
 from compare.networks import CountedNetwork, Failed, Setting
 from compare.plan import say, size_bytes, size_text
@@ -47,6 +50,7 @@ GLOO_BOUNDS = {"broadcast": 1.1, "all_gather": 1.05, "reduce_scatter": 1.05}
 PATIENCE_S = 300.0
 DIRECT_KINDS = ("gather", "scatter", "all_to_all")
 WARM_UPS_MAX = 50
+RATIO_TITLES = ("/ gloo", "TCP / gloo", "torch / gloo")  # of the contestants of measure_time(), in their order
 
 
 def optimum(kind: str, world: int) -> tuple[float, float]:
@@ -88,11 +92,13 @@ def start(kinds: list[type[Contestant]], tools: Tools, network: networks.Network
 
 def measure_time(options: argparse.Namespace, tools: Tools, verdicts: Verdicts) -> list[dict[str, object]]:
     rows = []
-    kinds: list[type[Contestant]] = [Ours, OursOverTcp, Gloo]
+    kinds: list[type[Contestant]] = [Ours, OursOverTcp, OursThroughTorch, Gloo]
+    ours = kinds[:-1]
     for world in options.peers or [2, 4]:
         size = options.size or 64 << 20
         print(f"\nloopback, {world} peers, {size_text(size)}; ms, and our time over that of gloo")
-        print(f"{'':>15}" + "".join(f"{kind.name:>11}" for kind in kinds) + f"{'/ gloo':>11}{'TCP / gloo':>12}")
+        print(f"{'':>15}" + "".join(f"{kind.name:>12}" for kind in kinds) +
+              "".join(f"{title:>14}" for title in RATIO_TITLES))  # fmt: skip
         with networks.make(Setting("loopback"), world, tools.programs) as network:
             contestants = start(kinds, tools, network)
             try:
@@ -105,14 +111,14 @@ def measure_time(options: argparse.Namespace, tools: Tools, verdicts: Verdicts) 
                             medians[contestant.name].append(statistics.median(times[1:]))
                     ratios = {
                         name: statistics.median(x / y for x, y in zip(medians[name], medians[Gloo.name]))
-                        for name in (Ours.name, OursOverTcp.name)
+                        for name in (one.name for one in ours)
                     }
                     verdict = ""
                     if kind in TIME_BOUND_KINDS:
                         verdict = verdicts.hold(f"time of {kind}, {world} peers", ratios[Ours.name], TIME_BOUND)
-                    cells = "".join(f"{statistics.median(medians[one.name]):11.1f}" for one in contestants)
-                    print(f"{kind:>15}{cells}{ratios[Ours.name]:11.2f}{ratios[OursOverTcp.name]:12.2f}  {verdict}",
-                          flush=True)  # fmt: skip
+                    cells = "".join(f"{statistics.median(medians[one.name]):12.1f}" for one in contestants)
+                    cells += "".join(f"{ratio:14.2f}" for ratio in ratios.values())
+                    print(f"{kind:>15}{cells}  {verdict}", flush=True)
                     rows.append({"kind": kind, "peers": world, "bytes": size, "round_medians_ms": medians,
                                  "ratios": ratios})  # fmt: skip
             finally:
@@ -193,6 +199,45 @@ def measure_bytes(options: argparse.Namespace, tools: Tools, verdicts: Verdicts)
     return rows
 
 
+def section(results: dict[str, Any], machine: dict[str, str], command: str) -> str:
+    """Of docs/benchmarks.md."""
+    lines = [
+        report.COLLECTIVES,
+        "",
+        f"Command: `{command}` ({machine['date']}, commit {machine['commit']}, load before {machine['load before']})",
+        "",
+        "Times are medians in ms, from the first member's begin to the last member's end: of the C interface, of torch",
+        "with this library as its backend, and of torch with gloo. Ratios are medians of the ratios of the rounds, so",
+        "below 1 means that we are faster. Where nothing else is said, peers of one host use shared memory. The bytes",
+        "are those of all interfaces, in network namespaces.",
+        "",
+    ]
+    for peers in sorted({row["peers"] for row in results.get("time", [])}):
+        lines += [
+            f"### {peers} peers",
+            "",
+            "| collective | ours | torch | gloo | ours / gloo | torch / gloo | over TCP / gloo | bytes, torch / gloo |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for row in (row for row in results["time"] if row["peers"] == peers):
+            times = {name: statistics.median(rounds) for name, rounds in row["round_medians_ms"].items()}
+            counted = next(
+                (
+                    f"{of[OursThroughTorch.name][1] / of[Gloo.name][1]:.2f}"
+                    for other in results.get("bytes", [])
+                    if (other["kind"], other["peers"]) == (row["kind"], peers)
+                    for of in [other["counted"]]
+                    if OursThroughTorch.name in of and Gloo.name in of
+                ),
+                "-",
+            )
+            cells = [f"{times[one.name]:.1f}" for one in (Ours, OursThroughTorch, Gloo)]
+            cells += [f"{row['ratios'][one.name]:.2f}" for one in (Ours, OursThroughTorch, OursOverTcp)]
+            lines.append(f"| {row['kind']} | " + " | ".join([*cells, counted]) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev bench collectives", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -206,6 +251,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mtu", type=int, default=9000, help="bytes: of a frame (default 9000)")
     parser.add_argument("--check", action="store_true", help="exit status 1 if a bound is broken")
     parser.add_argument("--skip", action="store_true", help="bytes: where namespaces cannot be made, that is no failure")
+    parser.add_argument("--write-docs", action="store_true", help="write the last section of docs/benchmarks.md")
     parser.add_argument("--json", type=Path, help="file for all numbers (default build/bench/collectives.json)")
     parser.add_argument("--programs", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -225,7 +271,8 @@ def main() -> int:
     os.environ["PYTHONPATH"] = f"{tree / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     tools = Tools(options.programs or tree / "build/bin", Path(__file__).parent)
     verdicts = Verdicts()
-    results: dict[str, object] = {"load before": os.getloadavg()[0], "cores": os.cpu_count()}
+    results: dict[str, Any] = {"load before": os.getloadavg()[0], "cores": os.cpu_count()}
+    about = machine.describe(tree, {})
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     rounds = options.rounds
     try:
@@ -245,6 +292,10 @@ def main() -> int:
     path = options.json or tree / "build/bench/collectives.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
+    if options.write_docs:
+        command = shlex.join(["./dev", "bench", "collectives", *sys.argv[1:]])
+        report.write_page(tree / "docs/benchmarks.md", collectives=section(results, about, command))
+        print("section: docs/benchmarks.md")
     for line in verdicts.broken:
         print(f"BROKEN: {line}")
     return 1 if options.check and verdicts.broken else 0

@@ -139,7 +139,7 @@ def main() -> int:
         plan.say("plots: skipped: matplotlib is not installed")
     if options.write_docs:
         text = report.page(results, comparison, names, [str(path.relative_to(docs)) for path in plots], command)
-        (docs / "benchmarks.md").write_text(text)
+        report.write_page(docs / "benchmarks.md", text)
         print("page: docs/benchmarks.md")
     ours = [row.figures.get("pccl") for row in comparison.rows]
     broken = not comparison.rows or any(f is not None and f.error for f in ours)

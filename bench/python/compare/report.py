@@ -161,6 +161,18 @@ def page(report: dict[str, Any], comparison: Comparison, names: list[str], plots
     return "\n".join(lines)
 
 
+COLLECTIVES = "## Every collective beside gloo"  # the last section of the page, which another bench writes
+
+
+def write_page(page_path: Path, text: str | None = None, collectives: str | None = None) -> None:
+    """Writes the page, or its last section; what is None stays as it was."""
+    old = page_path.read_text() if page_path.exists() else ""
+    before, head, section = old.partition(COLLECTIVES)
+    text = before if text is None else text
+    collectives = head + section if collectives is None else collectives
+    page_path.write_text(text.rstrip() + "\n" + ("\n" + collectives.rstrip() + "\n" if collectives else ""))
+
+
 def write_json(path: Path, report: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n")
