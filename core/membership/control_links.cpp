@@ -108,7 +108,9 @@ std::vector<LinkId> ControlLinks::tick() {
         if (link.stage == Link::Stage::fresh) {
             if (turn_.now - link.opened > turn_.timeouts.handshake) late.push_back(id);
         } else if (link.stage == Link::Stage::closing) {
-            // Its refusal waits for the disk, without a time-out. accept() limits the number of such links.
+            // Its refusal waits for the disk, without a time-out. accept() limits the number of such links. A member that
+            // heard nothing would take the master for dead, and never learn why it was removed.
+            if (link.welcomed && turn_.now - link.last_sent >= turn_.timeouts.heartbeat()) say_heartbeat(id, link);
         } else if (!link.welcomed) {
             // Its welcome waits for the disk. The peer sends nothing before it has the welcome.
             PROBE(welcome_waits_for_the_disk);
