@@ -2,6 +2,7 @@
 
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
+#include "core/topology/bandwidth_probe.hpp"
 #include "harness/ledger.hpp"
 #include "harness/one_fault.hpp"
 #include "harness/run.hpp"
@@ -102,6 +103,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
         s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
     // Where a round trip is long, nothing comes for long. Nobody should repeat what it has said.
     if (!has_equal_paths(s)) s.timeouts.peer = std::max(s.timeouts.peer, latencies_of_patience * n.latency_high);
+    // Tests wait for words of the receiver where they send more than what always may be on its way.
+    s.limits.test_bytes = std::min(s.limits.test_bytes, core::BandwidthProbe::always_sent(s.timeouts));
     // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.

@@ -2,7 +2,8 @@
 
     diloco_quality.py [--peers 4] [--steps 300] [--seeds 2] [--in-process] [mode...]
 
-A mode is one of the program (sync, async, ...), perhaps with a delay and an outer learning rate: async:20, sparse@4.
+A mode is one of the program (sync, async, ...), perhaps with a delay, fragments and an outer learning rate: async:20,
+streaming+strided:2, sparse@4.
 A rate may fall: sparse@4-1 is 4 for two thirds of the rounds, and then falls linearly to 1. A momentum may follow:
 sync@0.7/0.9. Both only with --in-process.
 
@@ -37,6 +38,7 @@ PROGRAM = TREE / "python" / "examples" / "char_gpt.py"
 def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed: int) -> tuple[float, int]:
     """Returns the loss at the end, and the bytes that a peer sent."""
     mode, _, rate = mode.partition("@")
+    mode, _, fragments = mode.partition("+")
     mode, _, delay = mode.partition(":")
     if "-" in rate or "/" in rate:
         raise SystemExit(f"{mode}@{rate}: rates that fall and momenta need --in-process")
@@ -45,6 +47,7 @@ def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed:
         common = [sys.executable, "-B", str(PROGRAM), f"127.0.0.1:{master.port}", "--mode", mode, *size]
         common += ["--steps", str(steps), "--period", str(period), "--peers", str(peers)]
         common += ["--delay", delay] if delay else []
+        common += ["--fragments", fragments] if fragments else []
         common += ["--outer-lr", rate] if rate else []
         started = [
             subprocess.Popen([*common, "--seed", str(100 * seed + place)], stdout=subprocess.PIPE, text=True)
@@ -123,7 +126,7 @@ def main() -> None:
         first = first or loss
         losses = ", ".join(f"{one:.3f}" for one, _ in runs)
         sent = f"  {runs[0][1]:>12,} bytes" if not options.in_process else ""
-        print(f"{mode:14} loss {loss:.4f} ({losses})  {loss / first - 1:+7.2%}{sent}", flush=True)
+        print(f"{mode:20} loss {loss:.4f} ({losses})  {loss / first - 1:+7.2%}{sent}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,6 @@ constexpr std::uint64_t bytes_before_settled = 4;  // 1/4 of Limits::test_bytes
 // How often the receiver says what has come, while the sender decides: two words give a rate, and one more may be about
 // bytes that left before a change.
 std::uint32_t words_needed(std::uint32_t changes) { return changes == 0 ? 2 : 3; }
-// Bytes on their way may take so many round trips, but from half the time of a test to all of it.
-constexpr std::uint32_t round_trips_on_the_way = 8;
-// Bytes on their way before the first one has arrived: a path of 64 kB/s carries them in a quarter of a second.
-constexpr std::uint64_t unconfirmed_first = 16'000;
 constexpr Duration round_trip_of_first = 25 * millisecond;  // up to which Limits::test_connections_first are the first
 
 // What each frame says about the sender's connections.
@@ -159,18 +155,23 @@ void BandwidthProbe::choose_first(Duration round_trip) {
                    turn_.limits.test_bytes < frames_before_settled * turn_.limits.test_frame_least;
 }
 
-// Bytes that may be on their way. They have not arrived after a round trip at the earliest, so the time before says
-// nothing about the path. Never less than what has arrived: as much may arrive again until the receiver says so.
+// Since the first byte could arrive. A round trip says nothing about the path's bandwidth.
+Duration BandwidthProbe::arriving_since() const {
+    return std::max(turn_.now - sending_->started - sending_->round_trip, queue_least);
+}
+
+// Bytes that arrive in this time, as far as the receiver has said.
+std::uint64_t BandwidthProbe::arrive_in(Duration time) const {
+    const auto bytes = static_cast<unsigned __int128>(sending_->confirmed) * static_cast<std::uint64_t>(time) /
+                       static_cast<std::uint64_t>(arriving_since());
+    return static_cast<std::uint64_t>(std::min<unsigned __int128>(bytes, turn_.limits.test_bytes));
+}
+
+// Bytes that may be on their way. Never less than what has arrived: as much may arrive until the receiver says so.
 std::uint64_t BandwidthProbe::unconfirmed_max() const {
-    const Sending& test = *sending_;
-    if (test.confirmed == 0) return unconfirmed_first;
-    const Duration since = std::max(turn_.now - test.started - test.round_trip, queue_least);
-    const Duration longest = turn_.timeouts.test;
-    const Duration most = std::max(std::clamp(round_trips_on_the_way * test.round_trip, longest / 2, longest), since);
-    const auto bytes = static_cast<unsigned __int128>(test.confirmed) * static_cast<std::uint64_t>(most) /
-                       static_cast<std::uint64_t>(since);
-    return std::max(unconfirmed_first,
-                    static_cast<std::uint64_t>(std::min<unsigned __int128>(bytes, turn_.limits.test_bytes)));
+    const std::uint64_t always = always_sent(turn_.timeouts);
+    if (sending_->confirmed == 0) return always;
+    return std::max(always, arrive_in(std::max(turn_.timeouts.hiccup(), arriving_since())));
 }
 
 void BandwidthProbe::send_frames() {

@@ -8,8 +8,8 @@
 // before such a frame would have come.
 //
 // All that a peer says goes the same way as the bytes of its test. Therefore the bytes that have not arrived yet are
-// bounded by what the path carries in the time of a test, as the receiver's words tell. A test may never delay
-// heartbeats so long that a peer is taken for dead.
+// bounded by what the path carries in a fraction of the peer time-out, as the receiver's words tell. A test may never
+// delay heartbeats so long that a peer is taken for dead.
 //
 // A test uses only its own connections and its own memory. A failure ends the test, and the sender reports that nothing
 // was measured; nothing else follows. At most one test is sent at a time; several may be received.
@@ -20,6 +20,7 @@
 #include "core/requests.hpp"
 #include "core/topology/bandwidth.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,6 +32,12 @@ class BandwidthProbe {
 public:
     BandwidthProbe(Turn& turn, LinkTable& links, Memory& memory, const Identity& who, MasterLine& master)
         : turn_(turn), links_(links), memory_(memory), who_(who), master_(master) {}
+
+    // Bytes that may be on their way on any path, also before the first of them has arrived: those that a path of
+    // 48 kB/s carries in this fraction of the peer time-out.
+    static std::uint64_t always_sent(const Timeouts& timeouts) {
+        return std::max<std::uint64_t>(1, 48'000 * static_cast<std::uint64_t>(timeouts.hiccup()) / second);
+    }
 
     // ---- sending end
     // Starts the test that the master ordered. A test that still runs ends first.
@@ -114,6 +121,8 @@ private:
     void send_frame(LinkId id);
     void choose_first(Duration round_trip);
     void progressed(const proto::TestResult& word);
+    Duration arriving_since() const;
+    std::uint64_t arrive_in(Duration time) const;
     std::uint64_t unconfirmed_max() const;
     void send_frames();
     void settle(std::uint32_t active);
