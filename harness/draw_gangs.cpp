@@ -109,7 +109,6 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     sort_by_time(s.faults);
     Limits& l = s.limits;
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
-    l.peers_max = std::max(l.peers_max, peers);
     l.removed_kept = std::max(l.removed_kept, peers);  // one that comes back learns why it was removed
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
     if (!(on & class_limits)) return;

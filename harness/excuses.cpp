@@ -269,6 +269,13 @@ bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
            use(Excuse::master_gone);
 }
 
+bool Excuses::control_closed(std::uint32_t node, Instant member_until, Instant lost_at) {
+    const std::vector<Span> control = control_of(node, true);
+    return std::any_of(control.begin(), control.end(), [&](const Span& span) {
+        return span.closes && overlap(span.from, later(span.until, slow_ + 250 * millisecond), member_until, lost_at);
+    });
+}
+
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
     const Duration notice = slow_ + 250 * millisecond;  // and the longest tick
     const auto then = [&](const Span& span) {

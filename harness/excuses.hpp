@@ -103,7 +103,9 @@ public:
     // Whether faults explain the loss of a membership that was good at `member_until` and had ended at `lost_at`.
     // `unconnected`: the reason was that the node and another peer did not connect.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
-    // The same for a member that did not come back to a master within `limit`, because it was looking for a master that
+    // Whether a fault closed its control link then.
+    bool control_closed(std::uint32_t node, Instant member_until, Instant lost_at);
+    // As loss(), for a member that did not come back to a master within `limit`, because it was looking for a master that
     // had moved.
     bool sought(Instant member_until, Instant lost_at, Duration limit);
     // Two members got different outcomes of what began at `from`, one at `earlier` and one at `later`. True if the

@@ -27,11 +27,17 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 
 // Whether another member of its gang left, died, or was lost for a reason of its own, before this one was lost. A mate
 // that the master counted while it asked to be a member may never have learned of its admission. One that was frozen may
-// have ended without learning that it had been removed, and so may one whose program made no call for too long.
+// have ended without learning that it had been removed, and so may one whose program made no call for too long, or whose
+// synchronization did not fit.
 bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
     const Life& own = ledger.lives[life];
     if (own.gang.none()) return false;
     const Duration vote = scenario.timeouts.vote;
+    const auto misfits = [&](std::uint32_t mate) {
+        return std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
+            return fact.life == mate && fact.begin <= own.lost_at && misfit(ledger, fact, excuses.seat_kept());
+        });
+    };
     return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
         if (&other == &own || other.gang.name != own.gang.name || other.gang.place == own.gang.place) return false;
         if (other.asked_at > own.connected_at || excuses.counted_until(other.gone_at) < own.asked_at) return false;
@@ -39,7 +45,8 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
                                          [](const Cause& cause) { return cause.has(CauseKind::gang_lost); });
         const Instant gone = std::min(other.gone_at, other.leaves_at);
         return (gone <= own.lost_at && !by_gang) || other.connected_at == never || other.connected_at > own.lost_at ||
-               (other.lost && !by_gang) || (vote != 0 && other.idle_longest + vote / 500 >= vote) ||
+               (other.lost && !by_gang) || misfits(static_cast<std::uint32_t>(&other - ledger.lives.data())) ||
+               (vote != 0 && other.idle_longest + vote / 500 >= vote) ||
                excuses.loss(other.node, own.connected_at, own.lost_at, false);
     });
 }
@@ -151,7 +158,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
         const bool overruled = liars > 0 && says(CauseKind::strategies_mixed);
-        if ((outvoted || overruled) && excuses.use(Excuse::liar)) continue;
+        const bool denied =
+            liars > 0 && says(CauseKind::links_closed) && excuses.control_closed(l.node, l.member_until, l.lost_at);
+        if ((outvoted || overruled || denied) && excuses.use(Excuse::liar)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
