@@ -105,8 +105,8 @@ public:
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
     // Whether a fault closed its control link then.
     bool control_closed(std::uint32_t node, Instant member_until, Instant lost_at);
-    // As loss(), for a member that did not come back to a master within `limit`, because it was looking for a master that
-    // had moved.
+    // As loss(), for a member that did not come back to a master within `limit`, because it was looking for a master
+    // that had moved.
     bool sought(Instant member_until, Instant lost_at, Duration limit);
     // Two members got different outcomes of what began at `from`, one at `earlier` and one at `later`. True if the
     // master lost the earlier outcome with its journal before it sent the later one. `answered`: when the member with
