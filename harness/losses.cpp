@@ -27,8 +27,8 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
 
 // Whether another member of its gang left, died, or was lost for a reason of its own, before this one was lost. A mate
 // that the master counted while it asked to be a member may never have learned of its admission. One that was frozen may
-// have ended without learning that it had been removed, and so may one whose program made no call for too long, or whose
-// synchronization did not fit.
+// have ended without learning that it had been removed. So may one whose program made no call for too long, whose
+// synchronization did not fit, or whose certificate was revoked.
 bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, std::uint32_t life) {
     const Life& own = ledger.lives[life];
     if (own.gang.none()) return false;
@@ -38,6 +38,11 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
             return fact.life == mate && fact.begin <= own.lost_at && misfit(ledger, fact, excuses.seat_kept());
         });
     };
+    const auto revoked = [&](const Uuid& mate) {
+        return std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& one) {
+            return one.peer == mate && one.at <= own.lost_at;
+        });
+    };
     return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
         if (&other == &own || other.gang.name != own.gang.name || other.gang.place == own.gang.place) return false;
         if (other.asked_at > own.connected_at || excuses.counted_until(other.gone_at) < own.asked_at) return false;
@@ -45,7 +50,8 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
                                          [](const Cause& cause) { return cause.has(CauseKind::gang_lost); });
         const Instant gone = std::min(other.gone_at, other.leaves_at);
         return (gone <= own.lost_at && !by_gang) || other.connected_at == never || other.connected_at > own.lost_at ||
-               (other.lost && !by_gang) || misfits(static_cast<std::uint32_t>(&other - ledger.lives.data())) ||
+               (other.lost && !by_gang) || revoked(other.peer) ||
+               misfits(static_cast<std::uint32_t>(&other - ledger.lives.data())) ||
                (vote != 0 && other.idle_longest + vote / 500 >= vote) ||
                excuses.loss(other.node, own.connected_at, own.lost_at, false);
     });

@@ -94,6 +94,8 @@ public:
         complaint_ = {};
         if (those_who_agree(own) || search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
+        // A vote of before that a liar repeated waits for the others.
+        if (takes_part_uninvited(own, own.begin - scenario_.timeouts.vote)) return {};
         std::string reason =
             formatted("{}: the result is not the operation over any {} of these inputs:", text(ledger_, own),
                       own.completion.world);
@@ -197,14 +199,14 @@ private:
         return true;
     }
 
-    // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input. The other
-    // members must agree.
-    bool takes_part_uninvited(const LaunchFact& own) {
+    // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input, and that it
+    // sent at `since` or later. The other members must agree.
+    bool takes_part_uninvited(const LaunchFact& own, Instant since = 0) {
         std::set<std::uint32_t> liars;
         for (const auto& [node, at] : ledger_.false_bytes) {
-            if (at <= own.end) liars.insert(node);
+            if (at >= since && at <= own.end) liars.insert(node);
         }
-        if (own.completion.world > by_process_.size() + liars.size()) return false;
+        if (liars.empty() || own.completion.world > by_process_.size() + liars.size()) return false;
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
             if (!ledger_.lives[other.life].liar && succeeded(other.completion, other.end) && other.begin < own.end &&
