@@ -208,7 +208,7 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::interface:
     case FaultKind::closed_port: return !needed(f.a % nodes);
     case FaultKind::liar:
-        // Only the limit on votes ends a vote that never comes, and it waits for a member that always says that it works
+        // Only the limit on votes ends a vote that never comes. It waits for a member that always says that it works
         // (SECURITY.md).
         return s.timeouts.vote != 0 && ((f.value >> 8) & lie_heard) == 0 &&
                (s.core.empty() || !in_core(s, 1 + (f.a - 1) % (nodes - 1)));
