@@ -159,7 +159,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         // What most members submit to a synchronization is right. One that enforces a content has to be followed by all.
         std::ptrdiff_t honest = 0, liars = 0;
         for (const Life& other : ledger.lives) {
-            if (other.group == l.group && other.asked_at <= l.lost_at && other.gone_at >= l.member_until)
+            if (other.group != l.group || other.gone_at < l.member_until) continue;
+            if (other.liar ? other.asked_at <= l.lost_at : other.connected_at <= l.lost_at)
                 ++(other.liar ? liars : honest);
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));

@@ -200,20 +200,25 @@ private:
     }
 
     // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input, and that it
-    // sent at `since` or later. The other members must agree.
+    // sent at `since` or later; or a stranger that replays what a member sent. The other members must agree.
     bool takes_part_uninvited(const LaunchFact& own, Instant since = 0) {
         std::set<std::uint32_t> liars;
         for (const auto& [node, at] : ledger_.false_bytes) {
             if (at >= since && at <= own.end) liars.insert(node);
         }
-        if (liars.empty() || own.completion.world > by_process_.size() + liars.size()) return false;
+        const auto replays = static_cast<std::size_t>(std::count_if(
+            ledger_.stranger_hellos.begin(), ledger_.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
+                return hello.name.empty() && hello.at < own.end && excuses_.counted_until(hello.last_said) >= own.begin;
+            }));
+        const std::size_t uninvited = liars.size() + replays;
+        if (uninvited == 0 || own.completion.world > by_process_.size() + uninvited) return false;
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
             if (!ledger_.lives[other.life].liar && succeeded(other.completion, other.end) && other.begin < own.end &&
                 own.begin < other.end && other.output != own.output)
                 return false;
         }
-        return excuses_.use(Excuse::liar);
+        return excuses_.use(liars.empty() ? Excuse::copied_token : Excuse::liar);
     }
 
     // Whether one of the chosen members sent false bytes for it, of which nobody else can tell that they are false. The

@@ -318,6 +318,11 @@ private:
         return injector_.frozen(process.node()) || (injector_.liars_last() && process.only_connects());
     }
 
+    // A thread of it ends this wait when the applications are told to end.
+    bool may_wait_for_gang(const Process& process) const {
+        return !shared_.stopping && process.only_connects() && !scenario_.peers[process.node() - 1].gang.none();
+    }
+
     // Tells the applications to end, but only when each node of the core has done a collective that began after the
     // faults.
     void stop_applications() {
@@ -355,7 +360,7 @@ private:
                                            mix(world_.effects_counted()[sim::effect_index<Compute>()],
                                                static_cast<std::uint64_t>(world_.chunk_landed())));
         const bool calls_wait = std::any_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process != nullptr && process->in_a_call() && !is_excused(*process);
+            return process != nullptr && process->in_a_call() && !is_excused(*process) && !may_wait_for_gang(*process);
         });
         if (stillness_.look(world_.now(), calls_wait, progress, world_.situation())) {
             return world_.violate("progress", formatted("nobody gets any further since {} ms, and the machines were in "
