@@ -181,6 +181,7 @@ private:
     Liars liars_;
     std::vector<Ledger::Liar> liar_spans_;
     std::vector<Ledger::Revocation> revocations_;
+    std::vector<core::Uuid> names_then_;  // of the nodes, when the last certificate was revoked
     Instant first_at_ = open_end;
     std::vector<std::uint64_t> hello_of_;  // the index of the fault of each of them
     std::vector<FaultSpan>* spans_ = nullptr;

@@ -343,12 +343,13 @@ private:
         if (all_done()) world_.stop();
     }
 
-    // An edge that loses data for ever lets a chunk of shared state through now and then, and the master keeps a
-    // synchronization with progress. So patience starts again at each chunk that arrives. run() limits the sum.
+    // An edge that loses data for ever lets a chunk of shared state through now and then, and so does a member that still
+    // lies about what it asks for or serves. The master keeps a synchronization with progress. So patience starts again
+    // at each chunk that arrives. run() limits the sum.
     void end_patience() {
         if (all_done()) return;
         const Instant until = world_.chunk_landed() + scenario_.patience;
-        if (only_impairs_edges(scenario_) && until > world_.now())
+        if ((only_impairs_edges(scenario_) || injector_.liars_last()) && until > world_.now())
             return world_.schedule_script(until, patience_over, 0);
         world_.violate("progress", who_waits());
     }
