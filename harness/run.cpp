@@ -343,7 +343,7 @@ private:
         if (all_done()) world_.stop();
     }
 
-    // An edge that loses data for ever lets a chunk of shared state through now and then, and so does a member that still
+    // An edge that loses data for ever lets a chunk of shared state through now and then. So does a member that still
     // lies about what it asks for or serves. The master keeps a synchronization with progress. So patience starts again
     // at each chunk that arrives. run() limits the sum.
     void end_patience() {
