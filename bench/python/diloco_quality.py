@@ -2,8 +2,8 @@
 
     diloco_quality.py [--peers 4] [--steps 300] [--seeds 2] [--in-process] [mode...]
 
-A mode is one of the program (sync, async, ...), perhaps with a delay, fragments and an outer learning rate: async:20,
-streaming+strided:2, sparse@4.
+A mode is one of the program (sync, async, ...), perhaps with a delay, an outer learning rate or fragments: async:20,
+sparse@4, streaming+2 (equal parts), streaming+modules:2 (blocks in order), streaming+strided:2 (blocks dealt out).
 A rate may fall: sparse@4-1 is 4 for two thirds of the rounds, and then falls linearly to 1. A momentum may follow:
 sync@0.7/0.9. Both only with --in-process.
 
@@ -35,6 +35,27 @@ TREE = Path(__file__).resolve().parents[2]
 PROGRAM = TREE / "python" / "examples" / "char_gpt.py"
 
 
+def parts_of(how: str, layers: int) -> int | list[list[str]]:
+    """The blocks of each fragment, by name; all else goes with the first one."""
+    kind, _, number = how.rpartition(":")
+    count, blocks = int(number), [f"blocks.{block}" for block in range(layers)]
+    if not kind:
+        return count
+    if kind == "strided":
+        return [blocks[first::count] for first in range(count)]
+    return [blocks[place * layers // count : (place + 1) * layers // count] for place in range(count)]
+
+
+def with_parts(mode: str, parts: int | list[list[str]]) -> str:
+    """The program, with other fragments in a mode."""
+    lines = [
+        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import char_gpt",
+        f"char_gpt.MODES[{mode!r}]['fragments'] = {parts!r}",
+        "char_gpt.main()",
+    ]
+    return "\n".join(lines)
+
+
 def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed: int) -> tuple[float, int]:
     """Returns the loss at the end, and the bytes that a peer sent."""
     mode, _, rate = mode.partition("@")
@@ -44,10 +65,10 @@ def train(mode: str, peers: int, steps: int, period: int, size: list[str], seed:
         raise SystemExit(f"{mode}@{rate}: rates that fall and momenta need --in-process")
     with pccl.MasterNode("127.0.0.1:0") as master:
         master.run()
-        common = [sys.executable, "-B", str(PROGRAM), f"127.0.0.1:{master.port}", "--mode", mode, *size]
+        program = ["-c", with_parts(mode, parts_of(fragments, int(size[3])))] if fragments else [str(PROGRAM)]
+        common = [sys.executable, "-B", *program, f"127.0.0.1:{master.port}", "--mode", mode, *size]
         common += ["--steps", str(steps), "--period", str(period), "--peers", str(peers)]
         common += ["--delay", delay] if delay else []
-        common += ["--fragments", fragments] if fragments else []
         common += ["--outer-lr", rate] if rate else []
         started = [
             subprocess.Popen([*common, "--seed", str(100 * seed + place)], stdout=subprocess.PIPE, text=True)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import pccl
-from pccl.diloco import DiLoCo, Event, SparseLoCo, strided
+from pccl.diloco import DiLoCo, Event, SparseLoCo
 
 OUTER = {"lr": 0.5, "momentum": 0.6}
 MODES: dict[str, dict[str, Any]] = {
@@ -94,16 +94,6 @@ def report(event: Event) -> None:
         print(f"step {event.inner_step}: {event.kind}, {event.world} peers {event.detail}", flush=True)
 
 
-def parts(model: CharGPT, how: str) -> int | list[list[nn.Module]]:
-    kind, _, number = how.rpartition(":")
-    count, blocks = int(number), list(model.blocks)
-    if not kind:
-        return count
-    if kind == "strided":
-        return strided(blocks, count)
-    return [blocks[place * len(blocks) // count : (place + 1) * len(blocks) // count] for place in range(count)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("master", help="HOST:PORT")
@@ -111,8 +101,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="inner steps of the run; more of them, better texts")
     parser.add_argument("--period", type=int, default=20, help="inner steps of a round")
     parser.add_argument("--delay", type=int, help="inner steps until an average is applied, in modes that do not wait")
-    parser.add_argument("--fragments", help="in place of the mode's: N equal parts, or the blocks in N parts, in order "
-                        "(modules:N) or dealt out (strided:N)")  # fmt: skip
     parser.add_argument("--outer-lr", type=float, help="learning rate of the outer optimizer, in place of the mode's")
     parser.add_argument("--peers", type=int, default=1, help="how many begin together")
     parser.add_argument("--seed", type=int, default=0, help="each peer needs its own: it chooses the texts")
@@ -127,7 +115,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(options.seed)
     model = CharGPT(options.width, options.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    form = MODES[options.mode] | ({"fragments": parts(model, options.fragments)} if options.fragments else {})
+    form = MODES[options.mode]
     outer = form["outer"] | ({} if options.outer_lr is None else {"lr": options.outer_lr})
     comm = pccl.Communicator(options.master)  # <- DiLoCo
     diloco = (SparseLoCo if options.mode == "sparse" else DiLoCo)(  # <- DiLoCo
