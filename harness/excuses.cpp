@@ -269,6 +269,18 @@ bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
            use(Excuse::master_gone);
 }
 
+// Before it resumes, a peer may have to dial an address that does not answer.
+bool Excuses::kept_away(std::uint32_t node, Instant member_until, Instant lost_at) {
+    const Duration again = timeouts_.dial + timeouts_.redial_longest() + slow_ + 250 * millisecond;
+    Instant since = never, until = 0;
+    for (const Span& span : control_of(node, true)) {
+        if (!span.closes || span.until < member_until || span.from > lost_at) continue;
+        if (since == never || span.from - until > again) since = span.from;
+        until = std::max(until, span.until);
+    }
+    return since != never && lost_at - until <= again && lost_at - since >= timeouts_.peer && use(Excuse::silence);
+}
+
 bool Excuses::control_closed(std::uint32_t node, Instant member_until, Instant lost_at) {
     const std::vector<Span> control = control_of(node, true);
     return std::any_of(control.begin(), control.end(), [&](const Span& span) {

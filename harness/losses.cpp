@@ -189,7 +189,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (says(CauseKind::not_resumed_after_restart) &&
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
-        if (says(CauseKind::not_resumed) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer)) continue;
+        if (says(CauseKind::not_resumed) && (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
+                                             excuses.kept_away(l.node, l.member_until, l.lost_at)))
+            continue;
         if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
         // The message with the reason may be lost behind a narrow window when the connection is closed.
