@@ -271,7 +271,7 @@ bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
 
 // Before it resumes, a peer may have to dial an address that does not answer.
 bool Excuses::kept_away(std::uint32_t node, Instant member_until, Instant lost_at) {
-    const Duration again = timeouts_.dial + timeouts_.redial_longest() + slow_ + 250 * millisecond;
+    const Duration again = timeouts_.dial + timeouts_.redial_longest() + notice();
     Instant since = never, until = 0;
     for (const Span& span : control_of(node, true)) {
         if (!span.closes || span.until < member_until || span.from > lost_at) continue;
@@ -284,14 +284,13 @@ bool Excuses::kept_away(std::uint32_t node, Instant member_until, Instant lost_a
 bool Excuses::control_closed(std::uint32_t node, Instant member_until, Instant lost_at) {
     const std::vector<Span> control = control_of(node, true);
     return std::any_of(control.begin(), control.end(), [&](const Span& span) {
-        return span.closes && overlap(span.from, later(span.until, slow_ + 250 * millisecond), member_until, lost_at);
+        return span.closes && overlap(span.from, later(span.until, notice()), member_until, lost_at);
     });
 }
 
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
-    const Duration notice = slow_ + 250 * millisecond;  // and the longest tick
     const auto then = [&](const Span& span) {
-        return overlap(span.from, later(span.until, notice), member_until, lost_at);
+        return overlap(span.from, later(span.until, notice()), member_until, lost_at);
     };
     for (const Touch& touch : touches_) {
         if ((touch.node == node || touch.node == every_peer) &&

@@ -150,6 +150,8 @@ public:
 
     // The longest time that a message takes on a path without faults that is not full.
     Duration slow() const { return slow_; }
+    // Until a machine notices something: at its next tick, and the longest one takes a quarter of a second.
+    Duration notice() const { return slow_ + 250 * core::millisecond; }
     // The most by which anything was late after that time, between any two nodes.
     Duration latest_of_all(Instant since) const;
     // What is recorded about the node around that time, as text for the report of a loss.

@@ -25,6 +25,12 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
     });
 }
 
+bool revoked_by(const Ledger& ledger, const Uuid& peer, Instant at) {
+    return std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& revocation) {
+        return revocation.peer == peer && revocation.at <= at;
+    });
+}
+
 // Whether another member of its gang left, died, or was lost for a reason of its own, before this one was lost. A mate
 // that the master counted while it asked to be a member may never have learned of its admission. One that was frozen may
 // have ended without learning that it had been removed. So may one whose program made no call for too long, whose
@@ -38,11 +44,6 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
             return fact.life == mate && fact.begin <= own.lost_at && misfit(ledger, fact, excuses.seat_kept());
         });
     };
-    const auto revoked = [&](const Uuid& mate) {
-        return std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& one) {
-            return one.peer == mate && one.at <= own.lost_at;
-        });
-    };
     return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
         if (&other == &own || other.gang.name != own.gang.name || other.gang.place == own.gang.place) return false;
         if (other.asked_at > own.connected_at || excuses.counted_until(other.gone_at) < own.asked_at) return false;
@@ -50,7 +51,7 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
                                          [](const Cause& cause) { return cause.has(CauseKind::gang_lost); });
         const Instant gone = std::min(other.gone_at, other.leaves_at);
         return (gone <= own.lost_at && !by_gang) || other.connected_at == never || other.connected_at > own.lost_at ||
-               (other.lost && !by_gang) || revoked(other.peer) ||
+               (other.lost && !by_gang) || revoked_by(ledger, other.peer, own.lost_at) ||
                misfits(static_cast<std::uint32_t>(&other - ledger.lives.data())) ||
                (vote != 0 && other.idle_longest + vote / 500 >= vote) ||
                excuses.loss(other.node, own.connected_at, own.lost_at, false);
@@ -81,11 +82,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                 return cause.has(kind) && !cause.has(CauseKind::member_gone);
             });
         };
-        const bool revoked =
-            std::any_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const Ledger::Revocation& revocation) {
-                return revocation.peer == l.peer && revocation.at <= l.lost_at;
-            });
-        if (revoked && excuses.use(Excuse::revoked)) continue;
+        if (revoked_by(ledger, l.peer, l.lost_at) && excuses.use(Excuse::revoked)) continue;
         std::string why;
         for (const Cause& cause : l.causes) why += (why.empty() ? "" : " / ") + to_text(cause);
         // The causes behind this one are those of the other member.

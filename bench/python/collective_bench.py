@@ -199,12 +199,12 @@ def measure_bytes(options: argparse.Namespace, tools: Tools, verdicts: Verdicts)
     return rows
 
 
-def section(results: dict[str, Any], machine: dict[str, str], command: str) -> str:
+def section(results: dict[str, Any], about: dict[str, str], command: str) -> str:
     """Of docs/benchmarks.md."""
     lines = [
         report.COLLECTIVES,
         "",
-        f"Command: `{command}` ({machine['date']}, commit {machine['commit']}, load before {machine['load before']})",
+        f"Command: `{command}` ({about['date']}, commit {about['commit']}, load before {about['load before']})",
         "",
         "Times are medians in ms, from the first member's begin to the last member's end: of the C interface, of torch",
         "with this library as its backend, and of torch with gloo. Ratios are medians of the ratios of the rounds, so",
@@ -259,6 +259,8 @@ def parse() -> argparse.Namespace:
     wrong += [kind for kind in options.kinds if kind not in KINDS]
     if wrong:
         parser.error(f"no part or kind '{wrong[0]}'")
+    if options.write_docs and "time" not in (options.parts or ["time"]):
+        parser.error("--write-docs needs the part time")
     if any(not 2 <= n <= 64 for n in options.peers or []):
         parser.error("2 to 64 peers")
     return options

@@ -175,8 +175,7 @@ std::uint64_t BandwidthProbe::unconfirmed_max() const {
 }
 
 void BandwidthProbe::send_frames() {
-    const std::set<LinkId> links = sending_->links;
-    for (const LinkId id : links) send_frame(id);
+    for (const LinkId id : sending_->links) send_frame(id);
 }
 
 // Sends what may follow now, and uses more connections until bytes queue on the path.
