@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <openssl/err.h>
 #include <sys/socket.h>
@@ -65,17 +66,17 @@ int TlsStream::give_input(BIO* bio, char* target, int bytes) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     std::size_t wanted = static_cast<std::size_t>(bytes);
-    if (stream.in_begin_ < stream.in_end_) {
-        wanted = std::min(wanted, stream.in_end_ - stream.in_begin_);
-        std::memcpy(target, stream.in_.data() + stream.in_begin_, wanted);
-        stream.in_begin_ += wanted;
-        return static_cast<int>(wanted);
-    }
     // What comes first is looked at before OpenSSL reads it, see examine_meeting().
     if (stream.meeting_ != Meeting::never) {
         BIO_set_retry_read(bio);
         errno = EAGAIN;
         return -1;
+    }
+    if (stream.in_begin_ < stream.in_end_) {
+        wanted = std::min(wanted, stream.in_end_ - stream.in_begin_);
+        std::memcpy(target, stream.in_.data() + stream.in_begin_, wanted);
+        stream.in_begin_ += wanted;
+        return static_cast<int>(wanted);
     }
     const std::size_t ahead = wanted < large_read_bytes ? stream.in_.size() : record_head_bytes;
     iovec parts[] = {{target, wanted}, {stream.in_.data(), ahead}};
@@ -172,26 +173,29 @@ Stream::Opening TlsStream::look_at_first_byte(std::string& reason) {
 bool TlsStream::examine_meeting(std::string& reason) {
     constexpr std::size_t head_bytes = 5;
     constexpr std::uint8_t client_hello = 1;
-    std::uint8_t head[head_bytes + 1];
-    const ssize_t got = ::recv(descriptor_, head, sizeof head, MSG_PEEK);
-    // The handshake finds an end or an error.
-    if (got < 0 && began_ && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-    if (got <= 0) return true;
-    if (got < static_cast<ssize_t>(sizeof head)) return false;
-    const bool met = head[0] == handshake_record && head[head_bytes] == client_hello;
-    if (met && meeting_ == Meeting::yields) {
-        // What was sent is skipped there. It must be complete, so it stays in out_.
-        if (!set_ssl(false, tls::Protocol::none)) reason = "no memory for a TLS connection";
-    } else if (met) {
-        std::vector<std::uint8_t> record(head_bytes + static_cast<std::size_t>(head[3] << 8 | head[4]));
-        if (record.size() > head_bytes + SSL3_RT_MAX_PLAIN_LENGTH) {
-            reason = "TLS handshake: the first message of the other end is too long";
+    // A part of what is looked for stays in in_, so that the next call waits for more and not for what is there.
+    while (skipped_ == 0 ? in_end_ <= head_bytes : skipped_ > in_end_) {
+        if (skipped_ > 0) skipped_ -= std::exchange(in_end_, 0);
+        const ssize_t got = ::recv(descriptor_, in_.data() + in_end_, in_.size() - in_end_, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return !began_;
+        if (got <= 0) {
+            meeting_ = Meeting::never;  // so that the handshake finds the end or the error
             return true;
         }
-        const ssize_t there = ::recv(descriptor_, record.data(), record.size(), MSG_PEEK);
-        if (there < static_cast<ssize_t>(record.size())) return false;
-        if (::recv(descriptor_, record.data(), record.size(), 0) != there) reason = "receive: the input has changed";
+        in_end_ += static_cast<std::size_t>(got);
     }
+    const bool met = in_[0] == handshake_record && in_[head_bytes] == client_hello;
+    if (skipped_ == 0 && met && meeting_ == Meeting::leads) {
+        skipped_ = head_bytes + static_cast<std::size_t>(in_[3] << 8 | in_[4]);
+        if (skipped_ <= head_bytes + SSL3_RT_MAX_PLAIN_LENGTH) return examine_meeting(reason);
+        reason = "TLS handshake: the first message of the other end is too long";
+        return true;
+    }
+    // What was sent is skipped there. It must be complete, so it stays in out_.
+    if (met && meeting_ == Meeting::yields && !set_ssl(false, tls::Protocol::none))
+        reason = "no memory for a TLS connection";
+    in_begin_ = skipped_;
     meeting_ = Meeting::never;
     return true;
 }

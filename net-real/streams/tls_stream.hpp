@@ -92,6 +92,7 @@ private:
     Stage stage_;
     Meeting meeting_ = Meeting::never;  // never: it cannot happen, or has been examined
     bool began_ = false;                // the first message of a client was sent
+    std::size_t skipped_ = 0;           // what is left of the first message of the other end, which this one leads
     std::shared_ptr<const tls::Context> context_;
     tls::SslPtr ssl_;
     std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes

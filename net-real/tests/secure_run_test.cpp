@@ -632,19 +632,26 @@ TEST_CASE("peers whose handshakes the master turns away dial it again, and all g
     for (std::size_t i = 0; i < crowd; ++i) peers.push_back(make_peer(with_invite(run.invite())));
     connect(*peers[0]);
     std::vector<std::thread> threads;
-    std::atomic<int> failures{0};
+    std::mutex mutex;
+    std::string first_failure;  // the others wait for that peer, and are aborted then
+    std::atomic<bool> failed{false};
+    const auto works = [&](PeerRuntime& peer, const core::Command& command) {
+        const core::Completion completion = peer.call(command);
+        if (completion.result == core::Result::success) return true;
+        const std::lock_guard lock(mutex);
+        if (!failed.exchange(true)) first_failure = core::to_text(completion.cause);
+        for (const auto& other : peers) other->abort();
+        return false;
+    };
     for (std::size_t i = 0; i < crowd; ++i) {
         threads.emplace_back([&, i] {
-            if (i > 0 && peers[i]->call(core::CommandConnect{}).result != core::Result::success) ++failures;
-            while (failures == 0 && peers[i]->attributes().global_world < crowd)
-                if (peers[i]->call(core::CommandUpdateTopology{}).result != core::Result::success) ++failures;
-            // The others wait for it.
-            for (const auto& peer : peers)
-                if (failures != 0) peer->abort();
+            if (i > 0 && !works(*peers[i], core::CommandConnect{})) return;
+            while (!failed && peers[i]->attributes().global_world < crowd)
+                if (!works(*peers[i], core::CommandUpdateTopology{})) return;
         });
     }
     for (std::thread& thread : threads) thread.join();
-    CHECK(failures == 0);
+    CHECK(first_failure == "");
 }
 
 TEST_CASE("shared memory within a host stays in use in a secure run") {

@@ -331,6 +331,44 @@ TEST_CASE("two dials that meet become one connection, in which each end knows th
     }
 }
 
+TEST_CASE("a dial that may meet another one ends when the other end closes, and waits without work for the rest") {
+    const TlsRun run;
+    using Meeting = TlsStream::Meeting;
+    const Meeting meeting = GENERATE(Meeting::never, Meeting::leads, Meeting::yields);
+    // Nothing; parts of the head of a record; and, of a message that a client would send, the head and some bytes.
+    const std::size_t bytes = GENERATE(0, 1, 5, 6, 100, 4096, 5000);
+    const bool in_two_parts = GENERATE(false, true);
+    const auto [a, b] = connected_pair();
+    const auto dialled = TlsStream::dialled(a, run.peer(1), tls::Protocol::link, meeting);
+    std::string reason;
+    REQUIRE(dialled->open(reason) == Stream::Opening::waiting);
+    std::vector<std::uint8_t> said(bytes + 1, 0);
+    const std::uint8_t head[] = {22, 3, 1, 0x3f, 0xff, 1};
+    std::copy_n(head, std::min(bytes, sizeof head), said.begin());
+    if (in_two_parts) {
+        REQUIRE(::send(b, said.data(), bytes / 2, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes / 2));
+        if (bytes / 2 > 0) wait_until(a, POLLIN);
+        const Stream::Opening opening = dialled->open(reason);
+        if (opening == Stream::Opening::failed) {  // a client needs to see no more of it
+            ::close(b);
+            return;
+        }
+        char byte = 0;
+        CHECK(::recv(a, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0);  // else the loop would be woken again and again
+    }
+    const std::size_t sent = in_two_parts ? bytes / 2 : 0;
+    REQUIRE(::send(b, said.data() + sent, bytes - sent, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes - sent));
+    REQUIRE(::shutdown(b, SHUT_WR) == 0);
+    Stream::Opening opening = Stream::Opening::waiting;
+    for (int i = 0; i < 1000 && opening == Stream::Opening::waiting; ++i) {
+        wait_until(a, POLLIN);
+        opening = dialled->open(reason);
+    }
+    CHECK(opening == Stream::Opening::failed);
+    CHECK(reason != "");
+    ::close(b);
+}
+
 TEST_CASE("TLS 1.2 is refused at both ends") {
     const TlsRun run;
     tls::ContextPtr old(SSL_CTX_new(TLS_method()));
