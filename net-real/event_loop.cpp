@@ -287,6 +287,8 @@ void EventLoop::Impl::on_event(const core::Event& event) {
         if (const auto* landed = std::get_if<core::PayloadLanded>(&event))
             file_payloads_.end_landing(landed->link, landed->verdict == core::PayloadLanded::Verdict::landed);
     }
+    // In the order in which things happened: what was sent before what was received.
+    handle_pending();
     handle_one(event);
     handle_pending();
 }

@@ -125,7 +125,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
             send.source = op.input_ref(next.slice);
         else
             send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
-        send.has_checksum = !input || op.is_quantized();
+        send.has_checksum = input ? op.is_quantized() : !half.unsummed;
         send.checksum = half.checksum;
         if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
             link.last_progress = turn_.now;
@@ -157,9 +157,11 @@ void Exchange::on_sent(const PayloadSent& event) {
             Half& half = op->half(sending.phase, sending.slice);
             if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
             op->sent_bytes += op->wire_length(sending.slice);
+            ASSERT(!event.cancelled);
+            if (sending.phase == 1) reductions_.final_left(*op, sending.slice, event.checksum);
         }
     }
-    if (sync_.send_next_chunk(event.link, link)) return;
+    sync_.send_next_chunk(event.link, link);
     if (link.purpose == Purpose::outgoing) pump_edge(link.remote);
 }
 
@@ -275,6 +277,7 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
         op.acknowledged(word.phase, word.slice);
         op.answered_at = turn_.now;
         op.answered_before = ++flow.answers;
+        if (word.phase == 1) reductions_.final_got_through(op, word.slice);
         if (op.direct) {
             session_.computed();
             reductions_.got_through(op);

@@ -352,13 +352,36 @@ std::uint32_t Operation::take_input() {
         if (quantize_next_ == inject_end_ || quantize_next_ - inject_next_ >= inputs_ready_) return none;
         return quantize_next_++;
     }
-    if (computes >= inputs_ready_) return none;
+    if (computes + unsummed >= inputs_ready_) return none;
     while (own_final_next_ < slices()) {
         const std::uint32_t part = part_of(own_final_next_);
         if (is_own_final(graph_.parts[part])) return own_final_next_++;
         own_final_next_ = part_first_[part + 1];
     }
     return none;
+}
+
+bool Operation::sums_while_leaving(std::uint32_t slice) const {
+    return forwards_final(slice) && final_ref(slice) == BufferRef{send, byte_offset(slice), byte_length(slice)};
+}
+
+void Operation::leave_unsummed(std::uint32_t slice) {
+    Half& entry = half(1, slice);
+    ASSERT(entry.in == InState::none);
+    entry.in = InState::landed;
+    entry.unsummed = true;
+    ++unsummed;
+    enqueue(1, slice);
+}
+
+void Operation::summed(std::uint32_t slice, std::uint64_t checksum) {
+    Half& entry = half(1, slice);
+    if (entry.unsummed) --unsummed;
+    entry.unsummed = false;
+    entry.checksum = checksum;
+    ++finals;
+    ASSERT(finals <= finals_due_);
+    if (is_shared()) add_digest(slice, checksum);
 }
 
 void Operation::make_slots(std::uint32_t count, std::uint32_t partial_sums) {
@@ -416,18 +439,19 @@ bool Operation::waits_for_input() const {
 }
 
 void Operation::check() const {
-    std::uint32_t flying = 0, queued = 0, taken = 0;
+    std::uint32_t flying = 0, queued = 0, taken = 0, without_sum = 0;
     for (int phase = 0; phase < 2; ++phase) {
         for (const Half& entry : halves_[phase]) {
             const bool flies = entry.out == OutState::sending || entry.out == OutState::sent;
             flying += flies ? 1 : 0;
             queued += entry.out == OutState::queued ? 1 : 0;
+            without_sum += entry.unsummed ? 1 : 0;
             ASSERT(phase == 0 || !entry.counted);
             ASSERT(entry.out != OutState::sending || entry.out_link != 0);
             ASSERT(entry.in != InState::landing || entry.in_link != 0);
         }
     }
-    ASSERT(flying == in_flight && queued == queued_);
+    ASSERT(flying == in_flight && queued == queued_ && without_sum == unsummed);
     for (const auto& [key, entry] : lost) ASSERT(half(key.first, key.second).out != OutState::acknowledged);
     std::vector<bool> free(slot_count);
     for (const std::uint32_t slot : free_slots_) {

@@ -6,8 +6,9 @@
 // Other collectives have fewer parts or hops, or only one of the phases. A member forwards a slice as soon as it has it
 // (cut-through); nothing waits for a step of the whole ring.
 //
-// Without phase 0 the source has the final bytes at the start. They are brought to their place, and their checksum is
-// made, shortly before they leave. They need no slots, because they land in place.
+// Without phase 0 the source has the final bytes at the start. They need no slots, because they land in place. Shortly
+// before they leave they are brought to their place and summed. Those that are in their place already are summed while
+// they leave (Half::unsummed), because they are read then anyway; they count as final bytes of this member afterwards.
 //
 // A slice has a place in the application's arrays (byte_offset, byte_length) and a form on the wire (wire_offset,
 // wire_length). The two are the same unless the operation is quantized. Then slots, reserve and final bytes hold the
@@ -50,6 +51,7 @@ struct Half {
     InState in = InState::none;
     OutState out = OutState::idle;
     bool counted = false;     // phase 0: has used its credit
+    bool unsummed = false;    // phase 1: own final bytes that leave, or have left, and have no checksum yet
     std::uint8_t broken = 0;  // broken landings whose bytes were subtracted from landed_most
     std::uint32_t next = 0;   // next slice in its queue
     std::uint64_t checksum = 0;
@@ -171,10 +173,14 @@ public:
     void make_slots(std::uint32_t count, std::uint32_t partial_sums);  // partial_sums: how many land here in all
 
     // ---- own input that must be prepared: of a quantized operation, and final bytes without phase 0
+    // These own final bytes are in their place, and leave.
+    bool sums_while_leaving(std::uint32_t slice) const;
+    void leave_unsummed(std::uint32_t slice);
+    void summed(std::uint32_t slice, std::uint64_t checksum);  // of final bytes, once
     std::uint64_t input_bytes() const;               // all of it, on the wire (quantized only)
     BufferRef input_ref(std::uint32_t slice) const;  // where the quantized form of a slice is
     // The next slice to prepare, or none. At most Limits::inputs_ready are quantized ahead of those that have left, and
-    // so many of the others are in work.
+    // so many of the others are in work or unsummed.
     std::uint32_t take_input();
 
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
@@ -212,6 +218,7 @@ public:
     std::uint32_t partials = 0;  // partial sums that were reduced here to travel on
     std::uint64_t digest = 0;
     std::uint32_t computes = 0;  // outstanding
+    std::uint32_t unsummed = 0;  // slices
     Serial end_serial = 0;       // of the end vote; 0: not voted
     bool given_up = false;       // voted that its edge is stuck
     bool decided = false;

@@ -498,30 +498,40 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
 
 void Reductions::prepare_inputs(Operation& op) {
     for (std::uint32_t slice = op.take_input(); slice != Operation::none; slice = op.take_input()) {
-        Compute compute;
-        compute.type = op.shape.type;
-        compute.want_checksum = true;
-        compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
-        if (op.is_quantized()) {
-            compute.kind = Compute::Kind::quantize;
-            compute.quantization = op.shape.quantization;
-            compute.target = op.input_ref(slice);
-        } else {
-            const BufferRef place = op.final_ref(slice);
-            // In its place already: only the checksum is missing.
-            compute.kind = place == compute.a ? Compute::Kind::hash : Compute::Kind::copy;
-            if (compute.kind == Compute::Kind::copy) compute.target = place;
-        }
-        ++op.computes;
-        computes_.request(std::move(compute), InputPreparation{op.key(), slice});
+        if (!op.is_quantized() && op.sums_while_leaving(slice))
+            op.leave_unsummed(slice);
+        else
+            prepare(op, slice);
     }
+}
+
+void Reductions::prepare(Operation& op, std::uint32_t slice) {
+    Compute compute;
+    compute.type = op.shape.type;
+    compute.want_checksum = true;
+    compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
+    if (op.is_quantized()) {
+        compute.kind = Compute::Kind::quantize;
+        compute.quantization = op.shape.quantization;
+        compute.target = op.input_ref(slice);
+    } else {
+        const BufferRef place = op.final_ref(slice);
+        compute.kind = place == compute.a ? Compute::Kind::hash : Compute::Kind::copy;
+        if (compute.kind == Compute::Kind::copy) compute.target = place;
+    }
+    ++op.computes;
+    computes_.request(std::move(compute), InputPreparation{op.key(), slice});
 }
 
 void Reductions::input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     if (op.decided) return finish_if_idle(op);
     if (!op.is_quantized()) {
-        final_there(op, slice, checksum);
+        if (op.half(1, slice).unsummed)
+            summed_leaving(op, slice, checksum);
+        else
+            final_there(op, slice, checksum);
         prepare_inputs(op);
+        owner_.operation_may_send(op);
         return;
     }
     op.half(0, slice).in = InState::landed;
@@ -553,15 +563,29 @@ void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64
 }
 
 void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
-    Half& half = op.half(1, slice);
-    half.in = InState::landed;
-    half.checksum = checksum;
-    ++op.finals;
-    ASSERT(op.finals <= op.finals_due());
-    if (op.is_shared()) op.add_digest(slice, checksum);
+    op.half(1, slice).in = InState::landed;
+    op.summed(slice, checksum);
     if (op.forwards_final(slice)) op.enqueue(1, slice);
     vote_end_if_complete(op);
     owner_.operation_may_send(op);
+}
+
+void Reductions::summed_leaving(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+    op.summed(slice, checksum);
+    vote_end_if_complete(op);
+}
+
+void Reductions::final_left(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
+    const Half& half = op.half(1, slice);
+    if (!half.unsummed || half.out == OutState::acknowledged) return;
+    PROBE(summed_while_leaving);
+    summed_leaving(op, slice, checksum);
+    prepare_inputs(op);
+}
+
+// Drivers drop their reports of a connection that this machine closes itself, so there may be none.
+void Reductions::final_got_through(Operation& op, std::uint32_t slice) {
+    if (op.half(1, slice).unsummed) prepare(op, slice);
 }
 
 void Reductions::done(const SliceReduction& owner, const ComputeDone& done) {

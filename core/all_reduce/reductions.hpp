@@ -86,9 +86,12 @@ public:
     void partial_landed(Operation& op, std::uint32_t slice, const BufferRef& place, std::uint32_t cell,
                         const Uuid& remote);
     void final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum);
-    // Quantizes own input of a quantized operation, and brings own final bytes to their place, some slices ahead of
-    // their turn.
+    // Quantizes own input of a quantized operation, brings own final bytes to their place, and queues those that are
+    // there, some slices ahead of their turn.
     void prepare_inputs(Operation& op);
+    // Final bytes have left as a whole for the successor, which has not answered yet; or it has acknowledged them.
+    void final_left(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void final_got_through(Operation& op, std::uint32_t slice);
     void done(const SliceReduction& owner, const ComputeDone& done);
     void done(const InputPreparation& owner, const ComputeDone& done);
     void done(const CommitCopy& owner, const ComputeDone& done);
@@ -181,7 +184,9 @@ private:
     void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
+    void prepare(Operation& op, std::uint32_t slice);
     void input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void summed_leaving(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum);
     void vote_end_if_complete(Operation& op);
     // `never`: this peer can never run the operation, so a retry is pointless.

@@ -196,6 +196,7 @@
     X(awaited_late, "all-reduce", "outcome came before its await")                                                     \
     X(ready_before_start, "all-reduce", "neighbour's ready came before the start")                                     \
     X(early_sent, "all-reduce", "slice sent before the neighbour was ready")                                           \
+    X(summed_while_leaving, "all-reduce", "own final bytes got their checksum while they left")                        \
     X(early_kept, "all-reduce", "early slice kept in the reserve")                                                     \
     X(early_declined, "all-reduce", "early slice declined: no room")                                                   \
     X(early_to_the_end, "all-reduce", "early slice reduced without a slot")                                            \

@@ -1,10 +1,7 @@
 // Connections that the target of an edge opens, because the source may be unable to reach it.
-#include "core/base/link_pass.hpp"
-#include "core/peer_machine.hpp"
 #include "core/topology/address_rules.hpp"
-#include "core/wire/convert.hpp"
-#include "core/wire/frame.hpp"
 #include "tests/unit/master_play.hpp"
+#include "tests/unit/peer_play.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -13,117 +10,11 @@
 
 using namespace pccl::core;
 namespace proto = pccl::proto;
+using play::at;
+using play::entry;
 using play::name;
-
-namespace {
-
-Endpoint at(std::uint8_t last, std::uint16_t port) {
-    Endpoint endpoint;
-    endpoint.address = {10, 0, 0, last};
-    endpoint.port = port;
-    return endpoint;
-}
-
-// A peer that the master has welcomed. The test plays the master and the other peer.
-class Peer {
-public:
-    static constexpr std::uint16_t listen_port = 48'149;
-
-    Peer() : machine_(config()) {
-        handle(Command{CommandConnect{1}});
-        REQUIRE(opens.size() == 1);
-        master_ = opens[0].link;
-        handle(LinkOpened{master_, at(1, listen_port)});
-        proto::MasterMessage message;
-        message.mutable_welcome()->set_protocol_version(wire::protocol_version);
-        message.mutable_welcome()->set_run_id(to_bytes(name(7)));
-        message.mutable_welcome()->set_link_key(to_bytes(key()));
-        say(master_, message);
-    }
-    static Secret key() {
-        Secret secret;
-        secret.fill(1);
-        return secret;
-    }
-    const Uuid& uuid() const { return machine_.uuid(); }
-    void plan(const proto::DialPlan& plan) {
-        proto::MasterMessage message;
-        *message.mutable_plan() = plan;
-        opens.clear();
-        say(master_, message);
-    }
-    // A hello of the other peer.
-    proto::LinkMessage hello(const std::string& pass, bool offer) const {
-        proto::LinkMessage message;
-        auto& hello = *message.mutable_hello();
-        hello.set_protocol_version(wire::protocol_version);
-        hello.set_run_id(to_bytes(name(7)));
-        hello.set_from(to_bytes(name(9)));
-        hello.set_to(to_bytes(uuid()));
-        hello.set_pass(pass);
-        hello.set_offer(offer);
-        return message;
-    }
-    void say(LinkId link, const google::protobuf::MessageLite& message) {
-        const std::string body = encode(message);
-        handle(ControlArrived{link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
-    }
-    void handle(const Event& event, Duration later = millisecond) {
-        Effects effects;
-        said.clear();
-        REQUIRE(machine_.handle(now_ += later, event, effects) == Status::ok);
-        machine_.check();
-        for (const Effect& effect : effects) {
-            if (const auto* open = std::get_if<OpenLink>(&effect)) opens.push_back(*open);
-            if (const auto* close = std::get_if<CloseLink>(&effect)) closed.push_back(close->link);
-            const auto* send = std::get_if<SendControl>(&effect);
-            if (send == nullptr) continue;
-            if (send->link == master_) {
-                proto::PeerMessage message;
-                REQUIRE(message.ParseFromString(send->body));
-                if (message.has_edge()) edges.push_back(message.edge());
-                continue;
-            }
-            REQUIRE(said[send->link].ParseFromString(send->body));
-        }
-    }
-    std::vector<OpenLink> opens;
-    std::vector<LinkId> closed;
-    std::map<LinkId, proto::LinkMessage> said;  // in the last event, to the other peer
-    std::vector<proto::EdgeReport> edges;
-
-private:
-    static PeerConfig config() {
-        PeerConfig config;
-        config.seed = 3;
-        config.listen_port = listen_port;
-        config.stripes = 2;
-        return config;
-    }
-    PeerMachine machine_;
-    Instant now_ = second;
-    LinkId master_ = 0;
-};
-
-proto::DialTarget entry(std::uint16_t source_port, const Secret& key_of_other, const Uuid& dialler) {
-    proto::DialTarget target;
-    target.set_peer(to_bytes(name(9)));
-    write(at(9, 500), *target.mutable_address());
-    const LinkPass pass = link_pass(key_of_other, dialler);
-    target.set_pass_hello(to_bytes(pass.hello));
-    target.set_pass_welcome(to_bytes(pass.welcome));
-    target.set_single(true);
-    target.set_source_port(source_port);
-    return target;
-}
-
-Secret other_key() {
-    Secret secret;
-    secret.fill(2);
-    return secret;
-}
-
-}  // namespace
+using play::other_key;
+using play::Peer;
 
 TEST_CASE("a peer dials the callers that its plan names, and takes their hello as if they had dialled") {
     Peer peer;

@@ -1,0 +1,138 @@
+// A peer machine whose master, driver and only other peer are played by the test.
+#pragma once
+
+#include "core/base/link_pass.hpp"
+#include "core/peer_machine.hpp"
+#include "core/wire/convert.hpp"
+#include "core/wire/frame.hpp"
+#include "tests/unit/master_play.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pccl::core::play {
+
+inline Endpoint at(std::uint8_t last, std::uint16_t port) {
+    Endpoint endpoint;
+    endpoint.address = {10, 0, 0, last};
+    endpoint.port = port;
+    return endpoint;
+}
+
+// The master has welcomed it.
+class Peer {
+public:
+    static constexpr std::uint16_t listen_port = 48'149;
+
+    Peer() : machine_(config()) {
+        handle(Command{CommandConnect{1}});
+        REQUIRE(opens.size() == 1);
+        master_ = opens[0].link;
+        handle(LinkOpened{master_, at(1, listen_port)});
+        proto::MasterMessage message;
+        message.mutable_welcome()->set_protocol_version(wire::protocol_version);
+        message.mutable_welcome()->set_run_id(to_bytes(name(7)));
+        message.mutable_welcome()->set_link_key(to_bytes(key()));
+        say(master_, message);
+    }
+    static Secret key() {
+        Secret secret;
+        secret.fill(1);
+        return secret;
+    }
+    const Uuid& uuid() const { return machine_.uuid(); }
+    void plan(const proto::DialPlan& plan) {
+        proto::MasterMessage message;
+        *message.mutable_plan() = plan;
+        opens.clear();
+        say(message);
+    }
+    // Of the master.
+    void say(const proto::MasterMessage& message) { say(master_, message); }
+    void call(const Command& command) { handle(command); }
+    // A hello of the other peer.
+    proto::LinkMessage hello(const std::string& pass, bool offer) const {
+        proto::LinkMessage message;
+        auto& hello = *message.mutable_hello();
+        hello.set_protocol_version(wire::protocol_version);
+        hello.set_run_id(to_bytes(name(7)));
+        hello.set_from(to_bytes(name(9)));
+        hello.set_to(to_bytes(uuid()));
+        hello.set_pass(pass);
+        hello.set_offer(offer);
+        return message;
+    }
+    void say(LinkId link, const google::protobuf::MessageLite& message) {
+        const std::string body = encode(message);
+        handle(ControlArrived{link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
+    }
+    void handle(const Event& event, Duration later = millisecond) {
+        Effects effects;
+        said.clear();
+        votes.clear();
+        sends.clear();
+        computes.clear();
+        REQUIRE(machine_.handle(now_ += later, event, effects) == Status::ok);
+        machine_.check();
+        for (const Effect& effect : effects) {
+            if (const auto* open = std::get_if<OpenLink>(&effect)) opens.push_back(*open);
+            if (const auto* close = std::get_if<CloseLink>(&effect)) closed.push_back(close->link);
+            if (const auto* payload = std::get_if<SendPayload>(&effect)) sends.push_back(*payload);
+            if (const auto* compute = std::get_if<Compute>(&effect)) computes.push_back(*compute);
+            const auto* send = std::get_if<SendControl>(&effect);
+            if (send == nullptr) continue;
+            if (send->link == master_) {
+                proto::PeerMessage message;
+                REQUIRE(message.ParseFromString(send->body));
+                if (message.has_edge()) edges.push_back(message.edge());
+                if (message.has_vote()) votes.push_back(message.vote());
+                continue;
+            }
+            REQUIRE(said[send->link].ParseFromString(send->body));
+        }
+    }
+    std::vector<OpenLink> opens;
+    std::vector<LinkId> closed;
+    std::map<LinkId, proto::LinkMessage> said;  // in the last event, to the other peer
+    std::vector<proto::EdgeReport> edges;
+    // In the last event:
+    std::vector<proto::Vote> votes;
+    std::vector<SendPayload> sends;
+    std::vector<Compute> computes;
+
+private:
+    static PeerConfig config() {
+        PeerConfig config;
+        config.seed = 3;
+        config.listen_port = listen_port;
+        config.stripes = 2;
+        return config;
+    }
+    PeerMachine machine_;
+    Instant now_ = second;
+    LinkId master_ = 0;
+};
+
+inline proto::DialTarget entry(std::uint16_t source_port, const Secret& key_of_other, const Uuid& dialler) {
+    proto::DialTarget target;
+    target.set_peer(to_bytes(name(9)));
+    write(at(9, 500), *target.mutable_address());
+    const LinkPass pass = link_pass(key_of_other, dialler);
+    target.set_pass_hello(to_bytes(pass.hello));
+    target.set_pass_welcome(to_bytes(pass.welcome));
+    target.set_single(true);
+    target.set_source_port(source_port);
+    return target;
+}
+
+inline Secret other_key() {
+    Secret secret;
+    secret.fill(2);
+    return secret;
+}
+
+}  // namespace pccl::core::play
