@@ -90,6 +90,10 @@ struct Collective {
     Uuid root;
     // scatter at the root and all_to_all: elements of `send` for each member, by index. Empty: `count` for each.
     std::vector<std::uint64_t> counts = {};
+    // all_gather, gather, scatter, reduce_scatter and all_to_all: in which order pieces lie in the arrays of this peer, as
+    // indices of members. Those that it does not name come behind, in their order; names of no member are skipped.
+    // Other members may use other orders. Counts stay in the order of indices.
+    std::vector<std::uint32_t> order = {};
     // scatter at the root and all_to_all: members for which `send` was made. If the group has another number, the
     // collective fails as if a member was lost. Else 0.
     std::uint32_t world = 0;

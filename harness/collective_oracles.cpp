@@ -273,19 +273,19 @@ private:
             });
         }
         case CollectiveKind::scatter: {
-            std::size_t first = 0, at = 0;
-            for (std::size_t i = 0; i < own.completion.index; ++i) first += own.completion.members[i].count * element;
+            std::size_t at = 0;
+            const auto count = [&](std::size_t i) { return own.completion.members[i].count; };
             return std::any_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
                 return peer_of(*member) == own.collective.root &&
-                       holds(output, at, member->input, first, output.size());
+                       holds(output, at, member->input, before(own, *member, count) * element, output.size());
             });
         }
         case CollectiveKind::all_to_all: {
             std::size_t at = 0;
             return std::all_of(chosen_.begin(), chosen_.end(), [&](const LaunchFact* member) {
-                std::size_t first = 0;
-                for (std::size_t i = 0; i < own.completion.index; ++i) first += piece_for(*member, i) * element;
-                return holds(output, at, member->input, first, piece_for(*member, own.completion.index) * element);
+                const auto count = [&](std::size_t i) { return piece_for(*member, i); };
+                return holds(output, at, member->input, before(own, *member, count) * element,
+                             piece_for(*member, own.completion.index) * element);
             });
         }
         case CollectiveKind::broadcast:
@@ -294,24 +294,37 @@ private:
                        (output.empty() || std::memcmp(output.data(), member->input.data(), output.size()) == 0);
             });
         case CollectiveKind::reduce:
-            return output.empty() || is_reduction(own.shape, 0, output);
+            return output.empty() || is_reduction(own.shape, output, [](const LaunchFact&) { return std::size_t{0}; });
         case CollectiveKind::reduce_scatter: {
-            std::size_t first = 0;
-            for (std::size_t i = 0; i < own.completion.index; ++i) first += chosen_[i]->collective.count;
+            const auto count = [&](std::size_t i) { return chosen_[i]->collective.count; };
             ReduceShape piece = own.shape;
             piece.count = own.collective.count;
-            return is_reduction(piece, first * element, output);
+            return is_reduction(piece, output,
+                                [&](const LaunchFact& member) { return before(own, member, count) * element; });
         }
         default: return true;
         }
     }
 
-    // `first`: where the reduced part of each input begins, in bytes.
-    bool is_reduction(const ReduceShape& shape, std::size_t first, const std::vector<std::uint8_t>& output) const {
+    // Elements that lie before the piece for the member of `own` in the input of another one. `count`: of each index.
+    template <class Count>
+    static std::size_t before(const LaunchFact& own, const LaunchFact& member, const Count& count) {
+        std::size_t elements = 0;
+        for (const std::size_t index : piece_places(member.collective, own.completion.members.size())) {
+            if (index == own.completion.index) break;
+            elements += count(index);
+        }
+        return elements;
+    }
+
+    // `first_of`: where the reduced part of the input of a member begins, in bytes.
+    template <class First>
+    bool is_reduction(const ReduceShape& shape, const std::vector<std::uint8_t>& output, const First& first_of) const {
         std::vector<std::vector<std::uint8_t>> parts;
         std::vector<const std::vector<std::uint8_t>*> inputs;
         parts.reserve(chosen_.size());
         for (const LaunchFact* member : chosen_) {
+            const std::size_t first = first_of(*member);
             if (member->input.size() < first + output.size()) return false;
             const auto begin = member->input.begin() + static_cast<std::ptrdiff_t>(first);
             parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(output.size()));

@@ -20,6 +20,8 @@ constexpr std::uint32_t largest_piece_per_million = 200'000;
 constexpr std::uint32_t room_for_members_per_million = 300'000;  // else for many more
 constexpr std::uint32_t no_buffer_per_million = 300'000;
 constexpr std::uint32_t no_input_per_million = 50'000;
+constexpr std::uint32_t own_order_per_million = 300'000;
+constexpr std::uint32_t odd_order_per_million = 100'000;  // of those: for another number of members
 
 sim::Draw draw_for(const Scenario& scenario, std::uint64_t what, const Agreements::Key& key) {
     return sim::Draw(mix(mix(scenario.seed, what), mix(key.group, mix(key.tag, key.round))));
@@ -169,6 +171,17 @@ void Process::become(CollectiveKind kind, Tensor& tensor, CommandLaunch& command
         break;
     default: break;
     }
+    const bool has_pieces = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ||
+                            kind == CollectiveKind::all_to_all ||
+                            (is_root && (kind == CollectiveKind::gather || kind == CollectiveKind::scatter));
+    // A draw of its own, so that what the program does otherwise does not depend on it.
+    sim::Draw draw(mix(mix(scenario_.seed, 605), mix(number_, ledger_.launches.size())));
+    if (has_pieces && draw.chance(own_order_per_million)) {
+        std::uint32_t named = attributes_.group_world;
+        if (draw.chance(odd_order_per_million)) named += draw.chance(500'000) ? 1 : -1;
+        for (std::uint32_t index = 0; index < named; ++index) collective.order.push_back(index);
+        for (std::size_t i = named; i > 1; --i) std::swap(collective.order[i - 1], collective.order[draw.below(i)]);
+    }
 }
 
 // A program that differs from the others: another kind, another root, or other numbers.
@@ -248,6 +261,38 @@ std::uint64_t result_bytes(const LaunchFact& fact, const Uuid& own) {
     default: break;
     }
     return count * element_bytes(fact.shape.type);
+}
+
+std::vector<std::size_t> piece_places(const Collective& collective, std::size_t world) {
+    std::vector<std::size_t> places;
+    for (const std::uint32_t index : collective.order) {
+        if (index < world) places.push_back(index);
+    }
+    for (std::size_t index = 0; index < world; ++index) {
+        if (std::find(collective.order.begin(), collective.order.end(), index) == collective.order.end())
+            places.push_back(index);
+    }
+    return places;
+}
+
+void order_output(LaunchFact& fact) {
+    const CollectiveKind kind = fact.collective.kind;
+    const bool has_pieces = kind == CollectiveKind::all_gather || kind == CollectiveKind::gather ||
+                            kind == CollectiveKind::all_to_all;
+    if (!has_pieces || fact.collective.order.empty() || fact.output.empty()) return;
+    const std::vector<Completion::Part>& members = fact.completion.members;
+    std::vector<std::vector<std::uint8_t>> pieces(members.size());
+    auto from = fact.output.cbegin();
+    for (const std::size_t index : piece_places(fact.collective, members.size())) {
+        const auto bytes = members[index].count * element_bytes(fact.shape.type);
+        if (bytes > static_cast<std::uint64_t>(fact.output.cend() - from)) return;  // too short: the oracle sees it
+        pieces[index].assign(from, from + static_cast<std::ptrdiff_t>(bytes));
+        from += static_cast<std::ptrdiff_t>(bytes);
+    }
+    std::vector<std::uint8_t> ordered;
+    for (const auto& piece : pieces) ordered.insert(ordered.end(), piece.begin(), piece.end());
+    ordered.insert(ordered.end(), from, fact.output.cend());
+    fact.output = std::move(ordered);
 }
 
 // Nothing is written outside of the result. After a failure out of place the result is undefined.

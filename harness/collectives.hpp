@@ -58,6 +58,11 @@ constexpr bool gives_all_the_same(core::CollectiveKind kind) {
 // Bytes that a launch with this outcome put into the receive buffer of this member.
 std::uint64_t result_bytes(const LaunchFact& fact, const core::Uuid& own);
 
+// The indices of `world` members, in the order in which the arrays of this launch have their pieces.
+std::vector<std::size_t> piece_places(const core::Collective& collective, std::size_t world);
+// Puts the pieces of `output` into the order of indices.
+void order_output(LaunchFact& fact);
+
 // membership: a success names its members in the order of their admission, and all of them launched it with those
 // counts. value, parity, one-outcome: as for an all-reduce (oracles.hpp). progress: a refusal names a difference that
 // there was between the members.

@@ -79,7 +79,7 @@ struct LaunchFact {
     Instant end = open_end;  // the end of the await
     core::Completion completion;
     std::vector<std::uint8_t> input;
-    std::vector<std::uint8_t> output;  // after success
+    std::vector<std::uint8_t> output;  // after success; pieces are in the order of indices
 };
 
 struct SyncFact {

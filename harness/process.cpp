@@ -473,8 +473,10 @@ void Process::returned(std::size_t index, const Completion& c) {
         check_geometry(tensor, fact);
         // Only the part that the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
-        if (!scenario_.world.symbolic)
+        if (!scenario_.world.symbolic) {
             fact.output.resize(std::min<std::uint64_t>(result_bytes(fact, own_peer()), fact.output.size()));
+            order_output(fact);
+        }
         was_member(fact.life, fact.begin);
     } else {
         ++counters_.aborted;

@@ -36,6 +36,7 @@ std::uint64_t hash_command(const Command& command) {
                 std::uint64_t hash = mix(mix(shape, static_cast<std::uint64_t>(what.kind)),
                                          mix(what.count, what.root.bytes[0]));
                 for (const std::uint64_t count : what.counts) hash = mix(hash, count);
+                for (const std::uint32_t index : what.order) hash = mix(hash, index + 1);
                 if (what.kind == CollectiveKind::send) hash = mix(mix(hash, what.pair_tag), what.target.bytes[0]);
                 return hash;
             },

@@ -290,7 +290,7 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     const bool is_root = !own.root.is_nil() && start.position() == members.root;
     const std::uint64_t sent = input_elements(own, launch.shape.count, is_root) * element;
     // A sender is told no result.
-    result = own_part(own.kind, element, std::move(result), members.pieces, start.position(), members.root);
+    result = own_part(own, element, std::move(result), members.pieces, start.position(), members.root);
     const std::uint64_t received = result.size();
     if (own.kind == CollectiveKind::all_reduce || received != 0)
         turn_.add(StoreBytes{BufferRef{launch.receive, 0, result.size()}, result});
@@ -319,7 +319,8 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     } else {
         auto owned = take_ahead(identity);
         if (owned == nullptr) {
-            Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
+            Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces,
+                                   launch.collective.order);
             // The receiver of a send keeps its array until the commit, as if it had the input in it.
             const bool receives = launch.collective.kind == CollectiveKind::send && members.index == 1;
             owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph),
@@ -338,7 +339,8 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
 void Reductions::make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start,
                             const Launches::Start& launch, const Members& members) {
     PROBE(direct_started);
-    const Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces);
+    const Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces,
+                                 launch.collective.order);
     std::vector<Lane> lanes = lanes_of(graph, identity.position);
     Graph stays;
     stays.shared = false;

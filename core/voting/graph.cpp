@@ -9,16 +9,25 @@ namespace pccl::core {
 
 namespace {
 
-// For each position, the elements of all pieces with a lower index.
-std::vector<std::uint64_t> offsets_of(std::span<const Piece> pieces) {
-    std::vector<std::uint64_t> by_index(pieces.size() + 1);
-    for (const Piece& piece : pieces) {
-        ASSERT(piece.index < pieces.size());
-        by_index[piece.index + 1] = piece.count;
+// The position of each index.
+std::vector<std::uint32_t> positions_of(std::span<const Piece> pieces) {
+    std::vector<std::uint32_t> positions(pieces.size());
+    for (std::uint32_t p = 0; p < pieces.size(); ++p) {
+        ASSERT(pieces[p].index < pieces.size());
+        positions[pieces[p].index] = p;
     }
-    for (std::size_t i = 1; i < by_index.size(); ++i) by_index[i] += by_index[i - 1];
-    std::vector<std::uint64_t> offsets;
-    for (const Piece& piece : pieces) offsets.push_back(by_index[piece.index]);
+    return positions;
+}
+
+// For each position, the elements of all pieces that come before its own.
+std::vector<std::uint64_t> offsets_of(std::span<const Piece> pieces, std::span<const std::uint32_t> order) {
+    const std::vector<std::uint32_t> positions = positions_of(pieces);
+    std::vector<std::uint64_t> offsets(pieces.size());
+    std::uint64_t before = 0;
+    for (const std::uint32_t index : order_of_pieces(order, static_cast<std::uint32_t>(pieces.size()))) {
+        offsets[positions[index]] = before;
+        before += pieces[positions[index]].count;
+    }
     return offsets;
 }
 
@@ -39,20 +48,18 @@ void cut(Graph& graph, std::uint32_t world, std::uint64_t count, std::span<const
     }
 }
 
-// The parts of an all_to_all: member `from` sends its row, in the order of indices; member `to` receives its column.
-std::vector<Part> rows_of(std::span<const Piece> pieces, std::uint32_t world) {
+// The parts of an all_to_all: member `from` sends its row; member `to` receives its column.
+std::vector<Part> rows_of(std::span<const Piece> pieces, std::uint32_t world, std::span<const std::uint32_t> order) {
     ASSERT(pieces.size() == world);
-    std::vector<std::uint32_t> position(world);
-    for (std::uint32_t p = 0; p < world; ++p) {
-        ASSERT(pieces[p].index < world && (pieces[p].counts.empty() || pieces[p].counts.size() == world));
-        position[pieces[p].index] = p;
-    }
+    for (const Piece& piece : pieces) ASSERT(piece.counts.empty() || piece.counts.size() == world);
+    const std::vector<std::uint32_t> positions = positions_of(pieces), indices = order_of_pieces(order, world);
     std::vector<Part> parts(std::size_t{world} * world);
-    std::vector<std::uint64_t> received(world);  // by index: elements from members with a lower index
-    for (const std::uint32_t from : position) {
+    std::vector<std::uint64_t> received(world);  // by index: elements from the members before
+    for (const std::uint32_t from_index : indices) {
+        const std::uint32_t from = positions[from_index];
         std::uint64_t sent = 0;
-        for (std::uint32_t index = 0; index < world; ++index) {
-            const std::uint32_t to = position[index];
+        for (const std::uint32_t index : indices) {
+            const std::uint32_t to = positions[index];
             const std::uint64_t count = pieces[from].for_member(index);
             parts[std::size_t{from} * world + to] = {count, from, 0, (to + world - from) % world, to, sent,
                                                      received[index]};
@@ -64,6 +71,20 @@ std::vector<Part> rows_of(std::span<const Piece> pieces, std::uint32_t world) {
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> order_of_pieces(std::span<const std::uint32_t> order, std::uint32_t world) {
+    std::vector<std::uint32_t> indices;
+    std::vector<bool> placed(world);
+    indices.reserve(world);
+    const auto place = [&](std::uint32_t index) {
+        if (index >= world || placed[index]) return;
+        placed[index] = true;
+        indices.push_back(index);
+    };
+    for (const std::uint32_t index : order) place(index);
+    for (std::uint32_t index = 0; index < world; ++index) place(index);
+    return indices;
+}
 
 bool pieces_fit(std::uint64_t elements, std::uint64_t parts, std::size_t element_bytes, std::uint32_t slice_bytes) {
     const std::uint64_t slice_elements = std::max<std::uint64_t>(slice_bytes / element_bytes, 1);
@@ -88,7 +109,7 @@ std::uint64_t input_elements(const Collective& collective, std::uint64_t count, 
 }
 
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root,
-               std::span<const Piece> pieces) {
+               std::span<const Piece> pieces, std::span<const std::uint32_t> order) {
     ASSERT(world >= 2 && root < world);
     Graph graph;
     const std::uint32_t around = world - 1;
@@ -109,12 +130,12 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
         return graph;
     case CollectiveKind::all_to_all:
         graph.shared = false;
-        graph.parts = rows_of(pieces, world);
+        graph.parts = rows_of(pieces, world, order);
         return graph;
     default: break;
     }
     ASSERT(pieces.size() == world);
-    const std::vector<std::uint64_t> offsets = offsets_of(pieces);
+    const std::vector<std::uint64_t> offsets = offsets_of(pieces, order);
     graph.shared = kind == CollectiveKind::all_gather;
     for (std::uint32_t p = 0; p < world; ++p) {
         const std::uint64_t own = pieces[p].count;

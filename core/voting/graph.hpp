@@ -22,7 +22,8 @@
 //
 // The ring of a send is a path: from the sender, position 0, to the receiver, the last position.
 //
-// Arrays of pieces are ordered by the index of members, whatever their positions are. The cuts of an all-reduce are equal,
+// Arrays of pieces are ordered by the index of members, whatever their positions are, or as the member wants that has
+// the array (Collective::order). No member needs to know the order of another one. The cuts of an all-reduce are equal,
 // or as large as the master says (topology/shares.hpp).
 #pragma once
 
@@ -77,10 +78,14 @@ struct Graph {
     bool shared = true;
 };
 
+// The indices of all members, in the order in which a member with this Collective::order keeps pieces.
+std::vector<std::uint32_t> order_of_pieces(std::span<const std::uint32_t> order, std::uint32_t world);
+
 // `count`: ReduceShape::count; of a send the elements that travel. `root`: its position. `pieces`: of all members in
 // ring order; not needed for a broadcast, a reduce, a barrier and a send, nor for an all_reduce with equal parts.
+// `order`: Collective::order of the member that asks. The offsets are those in its arrays.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
-               std::span<const Piece> pieces = {});
+               std::span<const Piece> pieces = {}, std::span<const std::uint32_t> order = {});
 
 // One part of a collective over direct edges, at one of its members.
 struct Lane {

@@ -34,6 +34,29 @@ std::string reduce_parts(const proto::Shape& shape, const Graph& graph, const st
     return result;
 }
 
+// `lengths`: bytes of each piece, by index. `input` has the pieces in the order of a member if `to_indices`, else in
+// that of indices; the result has them in the other one.
+std::string rearranged(const std::string& input, const std::vector<std::uint64_t>& lengths,
+                       std::span<const std::uint32_t> order, bool to_indices) {
+    if (order.empty()) return input;
+    const std::vector<std::uint32_t> own = order_of_pieces(order, static_cast<std::uint32_t>(lengths.size()));
+    std::vector<std::uint64_t> first(lengths.size());  // in the input, by index
+    std::uint64_t before = 0;
+    for (std::uint32_t k = 0; k < lengths.size(); ++k) {
+        const std::uint32_t index = to_indices ? own[k] : k;
+        first[index] = before;
+        before += lengths[index];
+    }
+    ASSERT(before == input.size());
+    std::string result;
+    result.reserve(input.size());
+    for (std::uint32_t k = 0; k < lengths.size(); ++k) {
+        const std::uint32_t index = to_indices ? k : own[k];
+        result.append(input, first[index], lengths[index]);
+    }
+    return result;
+}
+
 }  // namespace
 
 std::uint64_t input_bytes_in_vote(const proto::Shape& shape, std::uint64_t bytes_max) {
@@ -112,11 +135,20 @@ std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::V
     }
 }
 
-std::string own_part(CollectiveKind kind, std::size_t element_bytes, std::string result,
+std::string own_part(const Collective& collective, std::size_t element_bytes, std::string result,
                      const std::vector<Piece>& pieces, std::uint32_t position, std::uint32_t root) {
-    switch (kind) {
-    case CollectiveKind::gather:
+    std::vector<std::uint64_t> lengths(pieces.size());
+    const auto in_own_order = [&](const std::string& by_index) {
+        return rearranged(by_index, lengths, collective.order, false);
+    };
+    switch (collective.kind) {
     case CollectiveKind::reduce: return position == root ? result : std::string{};
+    case CollectiveKind::gather:
+        if (position != root) return {};
+        [[fallthrough]];
+    case CollectiveKind::all_gather:
+        for (const Piece& piece : pieces) lengths[piece.index] = piece.count * element_bytes;
+        return in_own_order(result);
     case CollectiveKind::scatter:
     case CollectiveKind::reduce_scatter: {
         std::uint64_t first = 0;
@@ -135,14 +167,31 @@ std::string own_part(CollectiveKind kind, std::size_t element_bytes, std::string
                 if (index == pieces[position].index) {
                     column.replace(length, bytes, result, first, bytes);
                     length += bytes;
+                    lengths[row->index] = bytes;
                 }
                 first += bytes;
             }
         }
         column.resize(length);
-        return column;
+        return in_own_order(column);
     }
     default: return result;
+    }
+}
+
+std::optional<std::string> input_in_vote(const Collective& collective, std::size_t element_bytes,
+                                         const std::string& input) {
+    if (collective.order.empty()) return input;
+    switch (collective.kind) {
+    case CollectiveKind::reduce_scatter: return {};
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all: {
+        std::vector<std::uint64_t> lengths(collective.world);
+        for (std::uint32_t index = 0; index < collective.world; ++index)
+            lengths[index] = (collective.counts.empty() ? collective.count : collective.counts[index]) * element_bytes;
+        return rearranged(input, lengths, collective.order, true);
+    }
+    default: return input;
     }
 }
 

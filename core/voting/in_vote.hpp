@@ -40,8 +40,13 @@ std::uint64_t result_bytes_in_vote(const Collective& collective, const ReduceSha
 std::string result_in_vote(CollectiveKind kind, const std::vector<const proto::Vote*>& votes,
                            const std::vector<Piece>& pieces, std::uint32_t root);
 
-// The part of that result that the member at `position` gets. `result` has result_bytes_in_vote() bytes.
-std::string own_part(CollectiveKind kind, std::size_t element_bytes, std::string result,
+// The part of that result that the member at `position` gets, in its order. `result` has result_bytes_in_vote() bytes.
+std::string own_part(const Collective& collective, std::size_t element_bytes, std::string result,
                      const std::vector<Piece>& pieces, std::uint32_t position, std::uint32_t root);
+
+// The input of a member as its vote carries it, with the pieces in the order of indices. nullopt: it cannot ride in a
+// vote, because the member does not know the lengths of the pieces and has them in another order.
+std::optional<std::string> input_in_vote(const Collective& collective, std::size_t element_bytes,
+                                         const std::string& input);
 
 }  // namespace pccl::core

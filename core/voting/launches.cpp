@@ -175,8 +175,12 @@ void Launches::describe(const Launch& launch, proto::Vote& vote) const {
     vote.mutable_counts()->Assign(collective.counts.begin(), collective.counts.end());
     const auto bytes = whole_input(vote, who_.uuid, master_.vote_input_bytes_max());
     if (!bytes || by_serial_.size() >= turn_.limits.vote_inputs_launched || master_.vote_input_bytes_max() == 0) return;
-    if (*bytes != 0 && launch.input.size() != *bytes) return;
-    if (*bytes != 0) vote.set_input(launch.input);
+    if (*bytes != 0) {
+        if (launch.input.size() != *bytes) return;
+        const auto input = input_in_vote(collective, element_bytes(launch.shape.type), launch.input);
+        if (!input) return;
+        vote.set_input(*input);
+    }
     vote.set_whole(true);
 }
 

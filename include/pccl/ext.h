@@ -256,6 +256,24 @@ typedef struct pcclCollectiveInfo_t {
  */
 
 /*
+ * Sets in which order the pieces of the members lie in the arrays of this communicator: order[k] is the index of the
+ * member whose piece is the k-th one. It holds for all launches of pcclAllGather, pcclReduceScatter, pcclGather,
+ * pcclScatter and pcclAllToAll that begin afterwards, and for nobody else: members may use different orders, and bytes
+ * travel as before. Nothing is copied for it. Use it if a program numbers its processes in another way than the run, as
+ * ranks do. `order` names each index below `members` once, and is copied. Null and 0: the order of indices again.
+ *
+ * pcclPieces_t and pcclCollectiveInfo_t stay in the order of indices. If a group has more members than the order, the
+ * pieces of the others come last; if it has fewer, the missing ones are skipped. Indices move when members leave: set
+ * the order anew.
+ *
+ * Returns at once. Threads: as all functions of a communicator; a launch in another thread sees the order before or
+ * after.
+ * Errors: pcclInvalidArgument if an index is named twice or is not below `members`; the order then stays as it was.
+ */
+PCCL_EXPORT pcclResult_t pcclSetPieceOrder(const pcclComm_t* comm, const uint32_t* PCCL_NULLABLE order,
+                                           size_t members);
+
+/*
  * Gathers the arrays of all members at all members. `descriptor->count` is the number of elements of this member's
  * array. Each member may have another one. recvbuf gets all arrays, one behind the other, in the order of indices;
  * pcclMemberInfo_t has their lengths. recvbuf has room for `recv_capacity` elements. sendbuf must be outside of

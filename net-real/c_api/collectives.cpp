@@ -67,11 +67,13 @@ Outcome take_root(Request& request, const pcclPeerId_t* root) {
     return to.is_nil() ? invalid_argument("root names no peer; use the name of a member") : success();
 }
 
-Outcome all_gather(Request& request, std::size_t capacity, const pcclCopyDescriptor_t* descriptor) {
+Outcome all_gather(Request& request, const Communicator& live, std::size_t capacity,
+                   const pcclCopyDescriptor_t* descriptor) {
     request.command.collective.kind = core::CollectiveKind::all_gather;
     if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
     request.command.collective.count = descriptor->count;
     request.command.collective.capacity = capacity;
+    request.command.collective.order = live.piece_order();
     return finish(request, descriptor->count, capacity);
 }
 
@@ -86,13 +88,15 @@ Outcome broadcast(Request& request, const Communicator& live, const pcclPeerId_t
     return finish(request, reads ? descriptor->count : 0, descriptor->count);
 }
 
-Outcome reduce_scatter(Request& request, std::size_t recv_count, const pcclReduceDescriptor_t* descriptor) {
+Outcome reduce_scatter(Request& request, const Communicator& live, std::size_t recv_count,
+                       const pcclReduceDescriptor_t* descriptor) {
     request.command.collective.kind = core::CollectiveKind::reduce_scatter;
     if (Outcome taken = take_reduction(request, descriptor); taken.result != pcclSuccess) return taken;
     if (recv_count > descriptor->count)
         return invalid_argument(core::formatted("recv_count {} is more than the count {} of the descriptor", recv_count,
                                                 descriptor->count));
     request.command.collective.count = recv_count;
+    request.command.collective.order = live.piece_order();
     return finish(request, descriptor->count, recv_count);
 }
 
@@ -115,11 +119,13 @@ Outcome gather(Request& request, const Communicator& live, std::size_t capacity,
     if (!writes) request.receive = nullptr;
     request.command.collective.count = descriptor->count;
     request.command.collective.capacity = writes ? capacity : 0;
+    if (writes) request.command.collective.order = live.piece_order();
     return finish(request, descriptor->count, request.command.collective.capacity);
 }
 
 // How the send buffer is cut. Returns the elements of all pieces in `elements`.
-Outcome take_pieces(Request& request, const pcclPieces_t* pieces, std::uint64_t each, std::uint64_t& elements) {
+Outcome take_pieces(Request& request, const Communicator& live, const pcclPieces_t* pieces, std::uint64_t each,
+                    std::uint64_t& elements) {
     core::Collective& collective = request.command.collective;
     if (pieces == nullptr) return invalid_argument("pieces is null");
     const std::size_t members_max = core::Limits{}.peers_max;
@@ -127,6 +133,7 @@ Outcome take_pieces(Request& request, const pcclPieces_t* pieces, std::uint64_t 
         return invalid_argument(core::formatted("pieces has {} members; use the number of the group's members, 1 to {}",
                                                 pieces->members, members_max));
     collective.world = static_cast<std::uint32_t>(pieces->members);
+    collective.order = live.piece_order();
     elements = 0;
     if (pieces->counts == nullptr)
         collective.count = each;
@@ -150,18 +157,19 @@ Outcome scatter(Request& request, const Communicator& live, const pcclPieces_t* 
     std::uint64_t elements = 0;
     if (live.identity() != request.command.collective.root)
         request.send = nullptr;
-    else if (Outcome taken = take_pieces(request, pieces, descriptor->count, elements); taken.result != pcclSuccess)
+    else if (Outcome taken = take_pieces(request, live, pieces, descriptor->count, elements);
+             taken.result != pcclSuccess)
         return taken;
     return finish(request, elements, capacity);
 }
 
-Outcome all_to_all(Request& request, const pcclPieces_t* pieces, std::size_t capacity,
+Outcome all_to_all(Request& request, const Communicator& live, const pcclPieces_t* pieces, std::size_t capacity,
                    const pcclCopyDescriptor_t* descriptor) {
     request.command.collective.kind = core::CollectiveKind::all_to_all;
     if (Outcome taken = take_copy(request, descriptor); taken.result != pcclSuccess) return taken;
     request.command.collective.capacity = capacity;
     std::uint64_t elements = 0;
-    if (Outcome taken = take_pieces(request, pieces, descriptor->count, elements); taken.result != pcclSuccess)
+    if (Outcome taken = take_pieces(request, live, pieces, descriptor->count, elements); taken.result != pcclSuccess)
         return taken;
     return finish(request, elements, capacity);
 }
@@ -251,18 +259,44 @@ PCCL_EXPORT pcclResult_t pcclGetPeerId(const pcclComm_t* comm, pcclPeerId_t* pee
         });
 }
 
+PCCL_EXPORT pcclResult_t pcclSetPieceOrder(const pcclComm_t* comm, const uint32_t* order, size_t members) {
+    return on_communicator("pcclSetPieceOrder", comm, success, [&](Communicator& live) {
+        const std::size_t members_max = core::Limits{}.peers_max;
+        if (members > members_max)
+            return invalid_argument(core::formatted("an order of {} members; a group has at most {}", members,
+                                                    members_max));
+        if (order == nullptr && members != 0) return invalid_argument("order is null while it has members");
+        std::vector<std::uint32_t> indices(order, order + members);
+        std::vector<bool> named(members);
+        for (const std::uint32_t index : indices) {
+            if (index >= members || named[index])
+                return invalid_argument(core::formatted("order has index {} {}; name each index below {} once", index,
+                                                        index >= members ? "for fewer members" : "twice", members));
+            named[index] = true;
+        }
+        // The order of indices is the usual one.
+        if (std::is_sorted(indices.begin(), indices.end())) indices.clear();
+        live.set_piece_order(std::move(indices));
+        return success();
+    });
+}
+
 PCCL_EXPORT pcclResult_t pcclAllGather(const void* sendbuf, void* recvbuf, size_t recv_capacity,
                                        const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
                                        pcclCollectiveInfo_t* info_out) {
     return run("pcclAllGather", comm, between(sendbuf, recvbuf), info_out,
-               [&](Request& request, Communicator&) { return all_gather(request, recv_capacity, descriptor); });
+               [&](Request& request, Communicator& live) {
+                   return all_gather(request, live, recv_capacity, descriptor);
+               });
 }
 
 PCCL_EXPORT pcclResult_t pcclAllGatherAsync(const void* sendbuf, void* recvbuf, size_t recv_capacity,
                                             const pcclCopyDescriptor_t* descriptor, const pcclComm_t* comm,
                                             pcclAsyncReduceOp_t* handle_out) {
     return launch("pcclAllGatherAsync", comm, between(sendbuf, recvbuf), handle_out,
-                  [&](Request& request, Communicator&) { return all_gather(request, recv_capacity, descriptor); });
+                  [&](Request& request, Communicator& live) {
+                      return all_gather(request, live, recv_capacity, descriptor);
+                  });
 }
 
 PCCL_EXPORT pcclResult_t pcclBroadcast(const void* sendbuf, void* recvbuf, const pcclPeerId_t* root,
@@ -283,14 +317,18 @@ PCCL_EXPORT pcclResult_t pcclReduceScatter(const void* sendbuf, void* recvbuf, s
                                            const pcclReduceDescriptor_t* descriptor, const pcclComm_t* comm,
                                            pcclCollectiveInfo_t* info_out) {
     return run("pcclReduceScatter", comm, between(sendbuf, recvbuf), info_out,
-               [&](Request& request, Communicator&) { return reduce_scatter(request, recv_count, descriptor); });
+               [&](Request& request, Communicator& live) {
+                   return reduce_scatter(request, live, recv_count, descriptor);
+               });
 }
 
 PCCL_EXPORT pcclResult_t pcclReduceScatterAsync(const void* sendbuf, void* recvbuf, size_t recv_count,
                                                 const pcclReduceDescriptor_t* descriptor, const pcclComm_t* comm,
                                                 pcclAsyncReduceOp_t* handle_out) {
     return launch("pcclReduceScatterAsync", comm, between(sendbuf, recvbuf), handle_out,
-                  [&](Request& request, Communicator&) { return reduce_scatter(request, recv_count, descriptor); });
+                  [&](Request& request, Communicator& live) {
+                      return reduce_scatter(request, live, recv_count, descriptor);
+                  });
 }
 
 PCCL_EXPORT pcclResult_t pcclReduce(const void* sendbuf, void* recvbuf, const pcclPeerId_t* root,
@@ -346,8 +384,8 @@ PCCL_EXPORT pcclResult_t pcclScatterAsync(const void* sendbuf, const pcclPieces_
 PCCL_EXPORT pcclResult_t pcclAllToAll(const void* sendbuf, const pcclPieces_t* pieces, void* recvbuf,
                                       size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
                                       const pcclComm_t* comm, pcclCollectiveInfo_t* info_out) {
-    return run("pcclAllToAll", comm, between(sendbuf, recvbuf), info_out, [&](Request& request, Communicator&) {
-        return all_to_all(request, pieces, recv_capacity, descriptor);
+    return run("pcclAllToAll", comm, between(sendbuf, recvbuf), info_out, [&](Request& request, Communicator& live) {
+        return all_to_all(request, live, pieces, recv_capacity, descriptor);
     });
 }
 
@@ -355,8 +393,8 @@ PCCL_EXPORT pcclResult_t pcclAllToAllAsync(const void* sendbuf, const pcclPieces
                                            size_t recv_capacity, const pcclCopyDescriptor_t* descriptor,
                                            const pcclComm_t* comm, pcclAsyncReduceOp_t* handle_out) {
     return launch("pcclAllToAllAsync", comm, between(sendbuf, recvbuf), handle_out,
-                  [&](Request& request, Communicator&) {
-                      return all_to_all(request, pieces, recv_capacity, descriptor);
+                  [&](Request& request, Communicator& live) {
+                      return all_to_all(request, live, pieces, recv_capacity, descriptor);
                   });
 }
 

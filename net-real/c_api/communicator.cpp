@@ -260,6 +260,16 @@ core::Tag Communicator::next_send() {
     return name ^ (name >> 31);
 }
 
+void Communicator::set_piece_order(std::vector<std::uint32_t> order) {
+    const std::lock_guard lock(order_mutex_);
+    piece_order_ = std::move(order);
+}
+
+std::vector<std::uint32_t> Communicator::piece_order() const {
+    const std::lock_guard lock(order_mutex_);
+    return piece_order_;
+}
+
 Outcome Communicator::take_launched(std::uint64_t tag, LaunchedMap::node_type& launched) {
     const std::lock_guard lock(launched_mutex_);
     const auto at = launched_.find(tag);

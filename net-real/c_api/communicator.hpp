@@ -46,6 +46,9 @@ public:
         core::CommandLaunch command{};
     };
     Outcome launch(const Request& request);
+    // Of the collectives that are launched from now on (core::Collective::order).
+    void set_piece_order(std::vector<std::uint32_t> order);
+    std::vector<std::uint32_t> piece_order() const;
     Outcome launch_and_await(const Request& request, pcclCollectiveInfo_t* info);
     Outcome await(std::uint64_t tag, pcclCollectiveInfo_t* info);
     // Nil before the first connect.
@@ -118,6 +121,8 @@ private:
     std::mutex launched_mutex_;
     LaunchedMap launched_;  // launched, and no await has begun
     std::atomic<std::uint64_t> sends_{0};
+    mutable std::mutex order_mutex_;
+    std::vector<std::uint32_t> piece_order_;  // under order_mutex_
     real::CallbackThread callbacks_;
     mutable std::mutex message_mutex_;
     std::string message_;  // under message_mutex_

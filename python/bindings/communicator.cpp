@@ -255,6 +255,9 @@ public:
         wait_for(prepared.names().launching, [&] { return prepared.launch(comm_, &handle); });
         return Operation(handle, true);
     }
+    void set_piece_order(const std::vector<std::uint32_t>& order) {
+        require(pcclSetPieceOrder(comm_, order.data(), order.size()), "pcclSetPieceOrder");
+    }
     nb::bytes peer_id() const {
         pcclPeerId_t id{};
         require(pcclGetPeerId(comm_, &id), "pcclGetPeerId");
@@ -344,6 +347,7 @@ void bind_communicator(nb::module_& module) {
         .def("all_reduce_multiple_with_retry", &Comm::all_reduce_multiple_with_retry, "reductions"_a, "max_in_flight"_a)
         .def("collect", &Comm::collect, "kind"_a, "collection"_a, "members"_a, "counts"_a)
         .def("collect_async", &Comm::collect_async, "kind"_a, "collection"_a, "members"_a, "counts"_a)
+        .def("set_piece_order", &Comm::set_piece_order, "order"_a)
         .def("peer_id", &Comm::peer_id)
         .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)
         .def("abort", &Comm::abort)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,7 @@ class Collectives:
     """Part of :class:`Communicator`."""
 
     _seen: _Seen
+    _order: tuple[int, ...]
 
     def _live(self) -> _native.Comm:
         raise NotImplementedError
@@ -195,6 +197,31 @@ class Collectives:
                 Result.INVALID_USAGE, "Communicator.index", "no collective has told it yet; call barrier() first"
             )
         return info.index
+
+    def set_piece_order(self, order: Sequence[int] | None) -> None:
+        """Sets in which order the pieces of the members lie in the arrays of this peer, for every all_gather,
+        reduce_scatter, gather, scatter and all_to_all that is launched afterwards. Members may use different orders.
+        Nothing is copied for it, and no other peer learns of it. Use it if a program numbers its processes in another
+        way than the run, as ranks do. Never blocks.
+
+        Everything else stays in the order of indices: ``counts``, :attr:`CollectiveInfo.members`, and the pieces of
+        :class:`Gathered`. If the group has more members than ``order``, the pieces of the others come last; if it has
+        fewer, the missing ones are skipped. Indices move when members leave: set the order anew then.
+
+        :param order: the piece of the member with index ``order[k]`` is the k-th one: each index below ``len(order)``
+            once. None: the order of indices again.
+        :raises PCCLArgumentError: an index is missing, is there twice, or is no index. The order stays as it was.
+        """
+        try:
+            indices = tuple(operator.index(index) for index in order or ())
+        except TypeError:
+            indices = (-1,)
+        if sorted(indices) != list(range(len(indices))):
+            raise argument_error(
+                "Communicator.set_piece_order", f"order is {order!r}; name each index below its length once"
+            )
+        self._live().set_piece_order(indices)
+        self._order = indices
 
     # ---- collectives
 
@@ -239,7 +266,7 @@ class Collectives:
             if short is not None:
                 raise MemoryError(f"{function}: there is no memory for {total} elements: {short}") from error
             raise
-        return _pieces_of(recv, info)
+        return _pieces_of(recv, info, self._order)
 
     def all_gather_async(self, send: Array, recv: Array, *, tag: int = 0) -> AsyncHandle[Gathered]:
         """Launches an all_gather and returns at once. Both arrays belong to it until its handle is done.
@@ -251,7 +278,8 @@ class Collectives:
         :raises PCCLArgumentError: an array cannot be used in place, or the tag is launched already.
         """
         call = _gathering(send, recv, tag, "Communicator.all_gather_async")
-        return self._launch(call, lambda info: _pieces_of(recv, info))
+        order = self._order
+        return self._launch(call, lambda info: _pieces_of(recv, info, order))
 
     def broadcast(
         self, send: Array | None, recv: Array, *, root: bytes | Member, tag: int = 0, timeout: Timeout = None
@@ -518,12 +546,13 @@ def _land(
     land(landed(index, [count for _, count in members]))
 
 
-def _pieces_of(recv: Array, info: CollectiveInfo) -> Gathered:
+def _pieces_of(recv: Array, info: CollectiveInfo, order: Sequence[int]) -> Gathered:
     # A tensor may require grad; autograd records nothing of a collective.
-    flat, begin, pieces = (recv.detach() if hasattr(recv, "detach") else recv).reshape(-1), 0, []
-    for member in info.members:
-        pieces.append(flat[begin : begin + member.count])
-        begin += member.count
+    flat, begin, members = (recv.detach() if hasattr(recv, "detach") else recv).reshape(-1), 0, info.members
+    pieces: list[Array] = [None] * len(members)
+    for index in (*(index for index in order if index < len(members)), *range(len(order), len(members))):
+        pieces[index] = flat[begin : begin + members[index].count]
+        begin += members[index].count
     return Gathered(pieces, info)
 
 

@@ -126,6 +126,7 @@ class Communicator(Reductions):
         self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
         self._seen = _Seen()
+        self._order = ()
         _lifetime.begin()
         if self._target.endpoint is not None:
             self._comm = self._create(*self._target.endpoint)

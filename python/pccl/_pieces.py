@@ -54,7 +54,8 @@ class PieceCollectives(Collectives):
         """
         function = "Communicator.gather"
         with limit(timeout, function):
-            return self._gathered_at(recv, root, self._run(self._gathering_at(send, recv, root, tag, function)))
+            info = self._run(self._gathering_at(send, recv, root, tag, function))
+            return self._gathered_at(recv, root, info, self._order)
 
     def gather_async(
         self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0
@@ -69,7 +70,8 @@ class PieceCollectives(Collectives):
         :raises PCCLArgumentError: an array cannot be used in place, or the tag is launched already.
         """
         call = self._gathering_at(send, recv, root, tag, "Communicator.gather_async")
-        return self._launch(call, lambda info: self._gathered_at(recv, root, info))
+        order = self._order
+        return self._launch(call, lambda info: self._gathered_at(recv, root, info, order))
 
     def scatter(
         self,
@@ -147,7 +149,8 @@ class PieceCollectives(Collectives):
         """
         function = "Communicator.all_to_all"
         with limit(timeout, function):
-            return _pieces_of(recv, self._run(self._exchanging(send, recv, counts, tag, function)))
+            info = self._run(self._exchanging(send, recv, counts, tag, function))
+            return _pieces_of(recv, info, self._order)
 
     def all_to_all_async(
         self, send: Array, recv: Array, *, counts: Sequence[int] | None = None, tag: int = 0
@@ -162,13 +165,16 @@ class PieceCollectives(Collectives):
         :raises PCCLArgumentError: an array cannot be used in place, or the tag is launched already.
         """
         call = self._exchanging(send, recv, counts, tag, "Communicator.all_to_all_async")
-        return self._launch(call, lambda info: _pieces_of(recv, info))
+        order = self._order
+        return self._launch(call, lambda info: _pieces_of(recv, info, order))
 
     # ---- the calls
 
-    def _gathered_at(self, recv: Array | None, root: bytes | Member, info: CollectiveInfo) -> Gathered:
+    def _gathered_at(
+        self, recv: Array | None, root: bytes | Member, info: CollectiveInfo, order: Sequence[int]
+    ) -> Gathered:
         is_root = _root(root, "Communicator.gather") == self.peer_id
-        return _pieces_of(recv, info) if is_root and recv is not None else Gathered([], info)
+        return _pieces_of(recv, info, order) if is_root and recv is not None else Gathered([], info)
 
     def _gathering_at(
         self, send: Array, recv: Array | None, root: bytes | Member, tag: int, function: str

@@ -95,6 +95,46 @@ def test_all_to_all(run_peers: RunPeers, make: Any, launched: bool, uneven: bool
     run_peers(3, body)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_orders_of_pieces(run_peers: RunPeers, size: int) -> None:
+    """Each member has the pieces in another order, and gets the same ones from the others."""
+
+    def joined(pieces: list[Any], order: list[int]) -> Any:
+        return numpy.concatenate([pieces[index] for index in order])
+
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        members, at = communicator.barrier().members, communicator.index
+        order = [[1, 2, 0], [0, 2, 1], [2, 1, 0]][at]
+        communicator.set_piece_order(order)
+        gathered = [own(whose, size + whose) for whose in range(3)]
+        recv = numpy.empty(3 * size + 3, numpy.float32)
+        for whose, piece in enumerate(communicator.all_gather(gathered[at], recv)):
+            assert equal(piece, gathered[whose])
+        assert equal(recv, joined(gathered, order))
+        for whose, piece in enumerate(communicator.gather_async(gathered[at], recv, root=members[1]).wait()):
+            assert equal(piece, gathered[whose])
+        assert equal(recv, joined(gathered, order))
+        rows = [[own(10 * sender + whose, size + whose) for whose in range(3)] for sender in range(3)]
+        counts, piece = [size, size + 1, size + 2], numpy.empty(size + at, numpy.float32)
+        communicator.scatter(joined(rows[2], order), piece, root=members[2], counts=counts)
+        assert equal(piece, rows[2][at])
+        recv = numpy.empty(3 * (size + at), numpy.float32)
+        for sender, came in enumerate(communicator.all_to_all(joined(rows[at], order), recv, counts=counts)):
+            assert equal(came, rows[sender][at])
+        assert equal(recv, joined([row[at] for row in rows], order))
+        communicator.reduce_scatter(joined(rows[at], order), piece, op=pccl.ReduceOp.SUM)
+        assert equal(piece, sum(row[at] for row in rows))
+        for wrong in ([0, 1, 1], [0, 1, 3], [1], [-1, 0], ["0"]):
+            with pytest.raises(pccl.PCCLArgumentError, match="each index below its length once"):
+                communicator.set_piece_order(wrong)
+        communicator.set_piece_order(None)
+        recv = numpy.empty(3 * size + 3, numpy.float32)
+        communicator.all_gather(gathered[at], recv)
+        assert equal(recv, joined(gathered, [0, 1, 2]))
+
+    run_peers(3, body)
+
+
 def test_pieces_in_flight_together_and_asyncio(run_peers: RunPeers) -> None:
     def body(communicator: pccl.Communicator, index: int) -> None:
         members = communicator.barrier().members

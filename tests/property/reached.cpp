@@ -42,6 +42,7 @@ const std::map<std::string, std::string> public_calls = {
     {"pcclAwaitAsyncReduceThen", "CommandAwait."},
     {"pcclAllReduceMultipleWithRetry", "CommandReduceMany."},
     {"pcclSynchronizeSharedState", "CommandSync."},
+    {"pcclSetPieceOrder", "CommandLaunch.order"},
     {"pcclAllGather", "CommandLaunch.collective"},
     {"pcclAllGatherAsync", "CommandLaunch.collective"},
     {"pcclBroadcast", "CommandLaunch.collective"},
@@ -329,6 +330,7 @@ private:
         see("input", !input.empty());
         see("collective", collective.kind, collective_kind_count);
         if (collective.world != 0) see("counts", !collective.counts.empty());
+        if (!collective.order.empty()) see("order", !std::is_sorted(collective.order.begin(), collective.order.end()));
         if (collective.kind == CollectiveKind::send) see("sends", collective.root.is_nil());
     }
     void see_command(const CommandLaunch& command) {

@@ -350,7 +350,9 @@ TEST_CASE("an all_to_all moves pieces of any size") {
             }
         }
         for (std::uint32_t p = 0; p < world; ++p) {
-            const std::string column = own_part(CollectiveKind::all_to_all, 1, all, uneven.pieces, p, 0);
+            Collective exchange;
+            exchange.kind = CollectiveKind::all_to_all;
+            const std::string column = own_part(exchange, 1, all, uneven.pieces, p, 0);
             CHECK(Bytes(column.begin(), column.end()) == uneven.columns[p]);
         }
     }

@@ -31,8 +31,8 @@ _ENDS = {"send": "to", "recv": "source"}
 
 class Call(NamedTuple):
     """A collective of the communicator: ``kind`` is the name of its method. ``recv`` may be ``send``. ``root`` is a
-    rank, or -1 for none; of a send and a recv, the other rank. ``counts``: elements of the pieces of ``send``, in the
-    order of indices."""
+    rank, or -1 for none; of a send and a recv, the other rank. Pieces are in the order of ranks. ``counts``: elements of
+    those of ``send``, in the order of indices."""
 
     kind: str
     send: Tensor | None
@@ -96,6 +96,25 @@ def bytes_of(tensor: Tensor, function: str) -> Tensor:
             function, "the tensor is not contiguous; use tensor.contiguous(), and copy the result back"
         )
     return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
+
+
+def adjacent(parts: Sequence[Tensor]) -> Tensor | None:
+    """The memory of vectors of bytes as one vector, if they lie there one behind the other; else None."""
+    filled = [part for part in parts if part.numel()]
+    if not filled:
+        return parts[0]
+    storage, end = filled[0].untyped_storage().data_ptr(), filled[0].data_ptr()
+    for part in filled:
+        if part.data_ptr() != end or part.untyped_storage().data_ptr() != storage:
+            return None
+        end += part.numel()
+    return filled[0].as_strided((end - filled[0].data_ptr(),), (1,))
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Vectors of bytes as one vector: their memory if they are adjacent, else a copy."""
+    whole = adjacent(parts)
+    return torch.cat(list(parts)) if whole is None else whole
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:

@@ -1,7 +1,8 @@
 """The process group: each collective is one or more collectives of the communicator.
 
-Ranks are given by the program, indices by the run. Where the two orders differ, pieces are gathered in the order of
-indices and then copied into that of ranks.
+Ranks are given by the program, indices by the run. The communicator keeps pieces in the order of ranks
+(:meth:`Communicator.set_piece_order`), so arrays are used where they are; lists of tensors too, if these lie one behind
+the other, as those of ``torch.chunk`` do.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from torch import Tensor
 from pccl._errors import PCCLError, argument_error
 from pccl._memory import memory_of
 from pccl.torch import _failure
-from pccl.torch._call import Call, bytes_of, check_size, operation_of, overlap, plain, root_of, vector_of
+from pccl.torch._call import (
+    Call,
+    adjacent,
+    bytes_of,
+    check_size,
+    joined,
+    operation_of,
+    overlap,
+    plain,
+    root_of,
+    vector_of,
+)
 from pccl.torch._devices import OtherBackends, backends_of, for_all_devices
 from pccl.torch._reconfigure import Meeting, ReconfigureOptions
 from pccl.torch._run import Run
@@ -185,7 +197,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         sources = []
         for output, parts in zip(outputs, inputs, strict=True):
             check_size("reduce_scatter", output, parts[self._rank].numel())
-            sources.append(torch.cat([vector_of(parts[rank], "reduce_scatter") for rank in self._ranks]))
+            sources.append(torch.cat([vector_of(part, "reduce_scatter") for part in parts]))
         return self._scatter_reduced("reduce_scatter", outputs, sources, opts, timeout)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
@@ -200,11 +212,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         for output, source in zip(outputs, inputs, strict=True):
             check_size("reduce_scatter_tensor", source, output.numel() * self._size)
             flat = vector_of(source, "reduce_scatter_tensor")
-            if not self._in_rank_order:
-                flat = torch.cat([flat.view(self._size, output.numel())[rank] for rank in self._ranks])
-            elif overlap(flat, output):
-                flat = flat.clone()
-            sources.append(flat)
+            sources.append(flat.clone() if overlap(flat, output) else flat)
         return self._scatter_reduced("reduce_scatter_tensor", outputs, sources, opts, None)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
@@ -212,7 +220,6 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def _scatter_reduced(
         self, function: str, outputs: list[Tensor], sources: list[Tensor], opts: Any, timeout: timedelta | None
     ) -> Work:
-        """``sources`` have the parts in the order of indices."""
         op = operation_of(opts, "reduce_scatter")
         targets = [
             output.detach().view(-1) if output.is_contiguous() else output.detach().new_empty(output.numel())
@@ -243,12 +250,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         for source, parts in zip(inputs, outputs, strict=True):
             self._check_parts(source, parts)
         sizes = [[part.nbytes for part in parts] for parts in outputs]
-        calls = [self._gathering(source, sum(size)) for source, size in zip(inputs, sizes, strict=True)]
+        calls = [self._gathering("all_gather", *pair) for pair in zip(inputs, outputs, strict=True)]
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_gather", infos, sizes)
             for call, parts in zip(calls, outputs, strict=True):
-                self._distribute(call.recv, parts)
+                _distribute(call.recv, parts)
 
         flattened = [tensor for parts in outputs for tensor in parts]
         return self._launch("all_gather", calls, flattened, opts, timeout, finish)
@@ -265,22 +272,16 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Work:
-        calls, scattered = [], []
+        calls = []
         sizes = [[source.nbytes] * self._size for source in inputs]
         for output, source in zip(outputs, inputs, strict=True):
             check_size("all_gather_into_tensor", output, source.numel() * self._size)
             flat, own = bytes_of(output, "all_gather_into_tensor"), bytes_of(source, "all_gather_into_tensor")
-            if self._in_rank_order:
-                # The input may already be in its place in the output (FSDP).
-                calls.append(Call("all_gather", own.clone() if overlap(own, flat) else own, flat))
-            else:
-                calls.append(Call("all_gather", own, torch.empty_like(flat)))
-                scattered.append((calls[-1].recv, flat.view(self._size, own.numel()).unbind()))
+            # The input may already be in its place in the output (FSDP).
+            calls.append(Call("all_gather", own.clone() if overlap(own, flat) else own, flat))
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_gather_into_tensor", infos, sizes)
-            for gathered, parts in scattered:
-                self._distribute(gathered, parts)
 
         return self._launch("all_gather_into_tensor", calls, outputs, opts, None, finish)
 
@@ -289,21 +290,20 @@ class ProcessGroupPCCL(dist.ProcessGroup):
     def gather(  # type: ignore[override]
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
-        root = root_of(opts) == self._rank
+        root = root_of(opts)
         for source, parts in zip(inputs, outputs, strict=False):
             self._check_parts(source, parts)
         sizes = [[source.nbytes] * self._size for source in inputs]
-        flats = [bytes_of(source, "gather") for source in inputs]
-        calls = [
-            Call("gather", flat, flat.new_empty(flat.numel() * self._size) if root else None, root=root_of(opts))
-            for flat in flats
-        ]
+        if root == self._rank:
+            calls = [self._gathering("gather", *pair, root) for pair in zip(inputs, outputs, strict=True)]
+        else:
+            calls = [Call("gather", bytes_of(source, "gather"), None, root=root) for source in inputs]
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("gather", infos, sizes)
-            if root:
+            if root == self._rank:
                 for call, parts in zip(calls, outputs, strict=True):
-                    self._distribute(call.recv, parts)
+                    _distribute(call.recv, parts)
 
         return self._launch("gather", calls, inputs, opts, timeout, finish)
 
@@ -316,9 +316,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             if root != self._rank:
                 calls.append(Call("scatter", None, target, root=root))
                 continue
-            pieces = [bytes_of(inputs[place][rank], "scatter") for rank in self._ranks]
+            pieces = [bytes_of(piece, "scatter") for piece in inputs[place]]
             check_size("scatter", outputs[place], sum(map(len, pieces)) // outputs[place].element_size() // self._size)
-            calls.append(Call("scatter", torch.cat(pieces), target, root=root, counts=[*map(len, pieces)]))
+            whole = joined(pieces)
+            counts = [len(pieces[rank]) for rank in self._ranks]
+            calls.append(
+                Call("scatter", whole.clone() if overlap(whole, target) else whole, target, root=root, counts=counts)
+            )
 
         def finish(infos: list[Any]) -> None:
             for info, target in zip(infos, targets, strict=False):  # none in a group of one rank
@@ -343,14 +347,15 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             raise argument_error(
                 "all_to_all", f"{len(inputs)} inputs and {len(outputs)} outputs; give one per rank ({self._size})"
             )
-        pieces = [bytes_of(inputs[rank], "all_to_all") for rank in self._ranks]
+        pieces = [bytes_of(piece, "all_to_all") for piece in inputs]
         sizes = [bytes_of(output, "all_to_all").numel() for output in outputs]
-        received = pieces[0].new_empty(sum(sizes))
-        call = Call("all_to_all", torch.cat(pieces), received, counts=[*map(len, pieces)])
+        received, whole = _room_for(outputs, "all_to_all"), joined(pieces)
+        counts = [len(pieces[rank]) for rank in self._ranks]
+        call = Call("all_to_all", whole.clone() if overlap(whole, received) else whole, received, counts=counts)
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_to_all", infos, [sizes])
-            self._distribute(received, outputs)
+            _distribute(received, outputs)
 
         return self._launch("all_to_all", [call], outputs, opts, timeout, finish)
 
@@ -366,18 +371,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         source, target = bytes_of(input, "all_to_all_single"), bytes_of(output, "all_to_all_single")
         sent = self._split(input, input_split_sizes, "input")
         sizes = self._split(output, output_split_sizes, "output")
-        received = target
-        if not self._in_rank_order:
-            parts = source.split(sent)
-            source, received = torch.cat([parts[rank] for rank in self._ranks]), torch.empty_like(target)
-        elif overlap(source, target):
+        if overlap(source, target):
             source = source.clone()
-        call = Call("all_to_all", source, received, counts=[sent[rank] for rank in self._ranks])
+        call = Call("all_to_all", source, target, counts=[sent[rank] for rank in self._ranks])
 
         def finish(infos: list[Any]) -> None:
             self._check_pieces("all_to_all_single", infos, [sizes])
-            if received is not target:
-                self._distribute(received, target.split(sizes))
 
         return self._launch("all_to_all_single", [call], [output], opts, timeout, finish)
 
@@ -494,17 +493,12 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
     @property
     def _ranks(self) -> list[int]:
-        """The rank of each member, in the order of indices, which is the order of pieces."""
+        """The rank of each member, in the order of indices."""
         return self._run.ranks if self._run is not None else [0]
 
-    @property
-    def _in_rank_order(self) -> bool:
-        return self._run is None or self._run.in_rank_order
-
-    def _gathering(self, source: Tensor, nbytes: int) -> Call:
-        """``nbytes``: of all ranks together."""
-        own = bytes_of(source, "all_gather")
-        return Call("all_gather", own, own.new_empty(nbytes))
+    def _gathering(self, kind: str, source: Tensor, outputs: Sequence[Tensor], root: int = -1) -> Call:
+        own, received = bytes_of(source, kind), _room_for(outputs, kind)
+        return Call(kind, own.clone() if overlap(own, received) else own, received, root=root)
 
     def _check_parts(self, source: Tensor, parts: list[Tensor]) -> None:
         if len(parts) != self._size or parts[self._rank].nbytes != source.nbytes:
@@ -526,14 +520,24 @@ class ProcessGroupPCCL(dist.ProcessGroup):
                         "large as the input of its rank",
                     )
 
-    def _distribute(self, gathered: Tensor | None, parts: Sequence[Tensor]) -> None:
-        """``parts`` are in the order of ranks."""
-        assert gathered is not None
-        begin = 0
-        for rank in self._ranks:
-            part = bytes_of(parts[rank], "all_gather")
-            part.copy_(gathered[begin : begin + part.numel()])
-            begin += part.numel()
+
+def _room_for(parts: Sequence[Tensor], function: str) -> Tensor:
+    """Where pieces for these tensors land: their own memory, if they lie there one behind the other."""
+    flats = [bytes_of(part, function) for part in parts]
+    whole = adjacent(flats)
+    return flats[0].new_empty(sum(map(len, flats))) if whole is None else whole
+
+
+def _distribute(gathered: Tensor | None, parts: Sequence[Tensor]) -> None:
+    """Copies pieces to their tensors, if they have not landed there."""
+    assert gathered is not None
+    if gathered.untyped_storage().data_ptr() == parts[0].untyped_storage().data_ptr():
+        return
+    begin = 0
+    for one in parts:
+        part = bytes_of(one, "all_gather")
+        part.copy_(gathered[begin : begin + part.numel()])
+        begin += part.numel()
 
 
 # torch.compile must call these without tracing them. It does not know the attributes of a process group written in

@@ -33,7 +33,7 @@ _TAGS_PER_GROUP = 1 << 40
 class Run:
     """One of the ranks of a job, which are the members of a master's run.
 
-    :param ranks: the rank of each member, by its index: pieces of arrays come in the order of indices.
+    :param ranks: the rank of each member, by its index. Pieces of arrays are in the order of ranks.
     :param index: the index of this member.
     :param peers: the peer id of each member, by its index.
     :param master: the master of this run, if it is in this process for this run alone.
@@ -52,7 +52,7 @@ class Run:
         self.ranks = ranks
         self.rank = ranks[index]
         self.size = len(ranks)
-        self.in_rank_order = ranks == sorted(ranks)
+        communicator.set_piece_order([ranks.index(one) for one in range(self.size)])
         self._peers = peers
         self._groups = itertools.count()
         self._lock = threading.Lock()
