@@ -371,7 +371,7 @@ def test_each_collective_sends_as_many_bytes_as_it_must(run_ranks: Run) -> None:
     assert each["barrier"] == [0, 0, 0]
 
 
-def ranks_in_some_order(channel: Channel, master: str, rank: int) -> bool:
+def ranks_in_some_order(channel: Channel, master: str, rank: int) -> list[int]:
     connect = pccl.Communicator.connect
 
     def told(communicator: pccl.Communicator, *attempts: int) -> None:
@@ -380,20 +380,52 @@ def ranks_in_some_order(channel: Channel, master: str, rank: int) -> bool:
 
     pccl.Communicator.connect = told  # type: ignore[method-assign]
 
-    def body(rank: int) -> bool:
+    def body(rank: int) -> list[int]:
         gather_everything(rank)
+        exchange_everything(rank)
         broadcast_bits(rank)
+        exchange_adjacent_parts(rank)
         group: Any = dist.distributed_c10d._get_default_group()
-        return bool(group._in_rank_order)
+        return list(group._ranks)
 
-    return bool(in_group(channel, master, rank, 3, body))
+    return list(in_group(channel, master, rank, 3, body))
+
+
+def exchange_adjacent_parts(rank: int) -> None:
+    """Tensors that lie one behind the other, large ones and small ones, also empty ones; and those that nearly do."""
+    for size in (1, 50_000):
+        table = torch.arange(9.0).repeat_interleave(size).view(3, 3, size)  # [from rank][to rank]
+        for lengths in ([size] * 3, [0, size, size], [size, 0, size - 1]):
+            out = torch.full((3 * size + 1,), -1.0)
+            room = list(out[: sum(lengths)].split(lengths))
+            dist.all_to_all(room, list(table[rank].flatten()[: 3 * lengths[rank]].split([lengths[rank]] * 3)))
+            for whose, part in enumerate(room):
+                begin = rank * lengths[whose]
+                assert torch.equal(part, table[whose].flatten()[begin : begin + lengths[whose]])
+            assert out[sum(lengths) :].tolist() == [-1] * (len(out) - sum(lengths))
+        everything = torch.empty(3, size)
+        dist.all_gather(list(everything), table[rank, 0])
+        assert torch.equal(everything, table[:, 0])
+        dist.all_gather([everything[1], everything[0], everything[2]], table[rank, 1])  # not in this order
+        assert torch.equal(everything, table[[1, 0, 2], 1])
+        dist.gather(table[rank, 2], list(everything) if rank == 2 else None, dst=2)
+        assert torch.equal(everything, table[:, 2] if rank == 2 else table[[1, 0, 2], 1])
+        dist.scatter(everything[0], list(table[1]) if rank == 1 else None, src=1)
+        assert torch.equal(everything[0], table[1, rank])
+        dist.scatter(everything[1], list(everything) if rank == 1 else None, src=1)  # the own piece in its place
+        summed = torch.empty(size)
+        dist.reduce_scatter(summed, list(table[rank]))
+        assert torch.equal(summed, table[:, rank].sum(0))
+        whole = table[rank].clone()
+        dist.reduce_scatter(whole[1], list(whole))  # one of the inputs
+        assert torch.equal(whole[1], table[:, rank].sum(0))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_ranks_may_join_in_any_order(start: Start, master: str, order: tuple[int, ...]) -> None:
-    """Pieces come in the order in which members were admitted."""
+    """Members have indices in the order in which they were admitted; pieces come in the order of ranks."""
     peers = []
     for rank in order:
         peers.append(start(ranks_in_some_order, master, rank))
         assert peers[-1].hear() == "in"
-    assert [peer.result() for peer in peers] == [order == (0, 1, 2)] * 3
+    assert [peer.result() for peer in peers] == [list(order)] * 3

@@ -99,7 +99,7 @@ def bytes_of(tensor: Tensor, function: str) -> Tensor:
 
 
 def adjacent(parts: Sequence[Tensor]) -> Tensor | None:
-    """The memory of vectors of bytes as one vector, if they lie there one behind the other; else None."""
+    """The memory of vectors of one type as one vector, if they lie there one behind the other; else None."""
     filled = [part for part in parts if part.numel()]
     if not filled:
         return parts[0]
@@ -107,12 +107,12 @@ def adjacent(parts: Sequence[Tensor]) -> Tensor | None:
     for part in filled:
         if part.data_ptr() != end or part.untyped_storage().data_ptr() != storage:
             return None
-        end += part.numel()
-    return filled[0].as_strided((end - filled[0].data_ptr(),), (1,))
+        end += part.nbytes
+    return filled[0].as_strided((sum(part.numel() for part in filled),), (1,))
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Vectors of bytes as one vector: their memory if they are adjacent, else a copy."""
+    """Vectors of one type as one vector: their memory if they are adjacent, else a copy."""
     whole = adjacent(parts)
     return torch.cat(list(parts)) if whole is None else whole
 

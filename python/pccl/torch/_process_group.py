@@ -197,7 +197,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         sources = []
         for output, parts in zip(outputs, inputs, strict=True):
             check_size("reduce_scatter", output, parts[self._rank].numel())
-            sources.append(torch.cat([vector_of(part, "reduce_scatter") for part in parts]))
+            whole = joined([vector_of(part, "reduce_scatter") for part in parts])
+            sources.append(whole.clone() if overlap(whole, output) else whole)
         return self._scatter_reduced("reduce_scatter", outputs, sources, opts, timeout)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:  # noqa: A002
