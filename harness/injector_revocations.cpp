@@ -63,12 +63,15 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
     const auto came_back = [&](std::uint32_t other) {
         return other < names_then_.size() && name_of(world_, other) != names_then_[other];
     };
+    // The system accepts dials to a process that stands still. It has not heard of them, and so has said nothing.
+    const bool stands_still = world_.paused(node);
     const sim::Network& network = world_.network();
     for (const std::uint32_t connection : network.established()) {
         for (const std::uint32_t side : {0u, 1u}) {
             const std::uint32_t other = network.peer_of(connection, side ^ 1);
             if (network.peer_of(connection, side) == node && network.open_end(connection, side ^ 1) &&
-                world_.alive(other) && !world_.paused(other) && !came_back(other))
+                world_.alive(other) && !world_.paused(other) && !came_back(other) &&
+                !(stands_still && !world_.driver(node)->knows(connection)))
                 revoked.open_to += formatted(" {}", sim::Trace::name(other));
         }
     }

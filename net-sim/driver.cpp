@@ -574,6 +574,12 @@ void Driver::handle(const Item& item) {
     }
 }
 
+bool Driver::knows(std::uint32_t connection) const {
+    return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+        return entry.second->connection == connection && !entry.second->closing;
+    });
+}
+
 void Driver::link_ended(LinkId id, const char* reason) {
     Link* link = find(id);
     if (link == nullptr) return;
