@@ -16,16 +16,7 @@ constexpr OpId op = 1;
 class Root : public play::Peer {
 public:
     Root() {
-        proto::MasterMessage admitted;
-        admitted.mutable_answer()->set_index(1);
-        admitted.mutable_answer()->set_topology(true);
-        auto& view = *admitted.mutable_answer()->mutable_view();
-        view.set_epoch(1);
-        view.set_global_world(2);
-        view.set_group_world(2);
-        view.set_groups(1);
-        view.set_largest_group(2);
-        say(admitted);
+        say(play::admitted_as_second());
         proto::DialPlan edges;
         *edges.add_targets() = play::entry(0, play::other_key(), uuid());
         plan(edges);

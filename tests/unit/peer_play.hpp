@@ -23,6 +23,20 @@ inline Endpoint at(std::uint8_t last, std::uint16_t port) {
     return endpoint;
 }
 
+// The first answer of the master: a run of two, in one group.
+inline proto::MasterMessage admitted_as_second() {
+    proto::MasterMessage message;
+    message.mutable_answer()->set_index(1);
+    message.mutable_answer()->set_topology(true);
+    auto& view = *message.mutable_answer()->mutable_view();
+    view.set_epoch(1);
+    view.set_global_world(2);
+    view.set_group_world(2);
+    view.set_groups(1);
+    view.set_largest_group(2);
+    return message;
+}
+
 // The master has welcomed it.
 class Peer {
 public:

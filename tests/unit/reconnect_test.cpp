@@ -1,7 +1,5 @@
 // A peer that connects again after it lost the run. Nothing of the former membership may affect the next one.
-#include "core/peer_machine.hpp"
-#include "core/wire/convert.hpp"
-#include "core/wire/frame.hpp"
+#include "tests/unit/peer_play.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -80,16 +78,7 @@ private:
         welcome.mutable_welcome()->set_run_id(to_bytes(name(7)));
         welcome.mutable_welcome()->set_link_key(std::string(16, 'k'));
         say(welcome);
-        proto::MasterMessage admitted;
-        admitted.mutable_answer()->set_index(1);
-        admitted.mutable_answer()->set_topology(true);
-        auto& view = *admitted.mutable_answer()->mutable_view();
-        view.set_epoch(1);
-        view.set_global_world(2);
-        view.set_group_world(2);
-        view.set_groups(1);
-        view.set_largest_group(2);
-        say(admitted);
+        say(play::admitted_as_second());
     }
     void say(const proto::MasterMessage& message) {
         const std::string body = encode(message);
