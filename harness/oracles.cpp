@@ -383,7 +383,8 @@ Instant counted_until(const Ledger& ledger, const Fact& fact, const Excuses& exc
 }
 
 // Whether another member was in another call during this update. If the update is the first call of a newcomer, and the
-// members that admitted it wait for its vote in another call, the master answers the update for the newcomer alone.
+// members that admitted it wait for its vote in another call, the master answers the update for the newcomer alone. A
+// member that lies may have said that it waits so.
 bool answered_alone(const Ledger& ledger, const VoteFact& own, const Excuses& excuses) {
     const GroupId group = ledger.lives[own.life].group;
     const auto waits = [&](const auto& fact) {
@@ -396,7 +397,8 @@ bool answered_alone(const Ledger& ledger, const VoteFact& own, const Excuses& ex
                return fact.life != own.life &&
                       (fact.kind == CallKind::are_peers_pending || fact.kind == CallKind::optimize) &&
                       overlap(own.begin, own.end, fact.begin, counted_until(ledger, fact, excuses));
-           });
+           }) ||
+           ledger.lied(own.begin, own.end);
 }
 
 }  // namespace

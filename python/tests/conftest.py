@@ -127,6 +127,11 @@ def run_peers(master: str) -> Callable[..., list[Any]]:
     return run
 
 
+# A shell starts what runs in its background with SIGINT ignored, and programs pass that on to those that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Script:
     """A Python program in a process of its own. Lines of its standard output are read one by one."""
 
@@ -142,7 +147,10 @@ class Script:
 
     def line(self) -> str:
         assert self.process.stdout is not None
+        overdue = threading.Timer(PATIENCE_S, self.process.kill)
+        overdue.start()
         text = self.process.stdout.readline().rstrip("\n")
+        overdue.cancel()
         if not text:
             _, errors = self.process.communicate(timeout=PATIENCE_S)
             raise AssertionError(f"the script ended:\n{errors}")
