@@ -189,6 +189,11 @@ bool only_impairs_edges(const Scenario& scenario) {
                                                    [](const Fault& fault) { return impairs_an_edge(fault.kind); });
 }
 
+Duration parts_of_chunks_time(const Scenario& s) {
+    const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
+    return s.workload.sync && for_ever ? 3 * (8 * s.timeouts.peer + s.timeouts.grace()) : 0;
+}
+
 Duration busy_time(const Scenario& s) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2;
     Instant start = 0;
@@ -302,10 +307,7 @@ Duration patience_of(const Scenario& s) {
                 });
     // With bad pairs, each turn may wait for a survey until it times out.
     if (s.workload.optimize_per_mille != 0) patience += 16 * s.timeouts.survey;
-    // If connections break for ever, a part of a chunk counts as progress a few times, each time that more of it
-    // arrives.
-    const bool for_ever = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.forever; });
-    if (s.workload.sync && for_ever) patience += 3 * (8 * s.timeouts.peer + s.timeouts.grace());
+    patience += parts_of_chunks_time(s);
     // A synchronization waits for the end vote of a liar for twenty peer time-outs. A call for many tags gives a tag up
     // when it has failed sixteen times, and each time some peer time-outs pass.
     const Duration many = s.workload.many_window == 0 ? 0 : 70 * static_cast<Duration>(s.workload.tags);

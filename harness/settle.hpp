@@ -9,6 +9,10 @@ namespace pccl::harness {
 // A rough estimate of how long the workload takes without faults.
 Duration busy_time(const Scenario& scenario);
 
+// How much longer a synchronization may go on without a chunk if connections break for ever: a part of a chunk counts as
+// progress a few times, each time that more of it arrives.
+Duration parts_of_chunks_time(const Scenario& scenario);
+
 // Whether the core and the master can still work together although the fault never heals.
 bool may_last(const Scenario& scenario, const Fault& fault);
 
