@@ -70,8 +70,8 @@ void SyncSender::queue_chunk(LinkId id, const SyncPart& chunk) {
     if (link.sending.op == 0) send_next_chunk(id, link);
 }
 
-bool SyncSender::send_next_chunk(LinkId id, Link& link) {
-    if (link.serve.empty()) return false;
+void SyncSender::send_next_chunk(LinkId id, Link& link) {
+    if (link.serve.empty()) return;
     ASSERT(!stopped_);
     const SyncPart chunk = link.serve.front();
     link.serve.pop_front();
@@ -90,7 +90,6 @@ bool SyncSender::send_next_chunk(LinkId id, Link& link) {
     }
     link.sending = Transfer{chunk.sync, 2, chunk.index, chunk.entry, Transfer::no_cell, false};
     turn_.add(send);
-    return true;
 }
 
 void SyncSender::stop() {

@@ -20,8 +20,8 @@ public:
         : turn_(turn), links_(links), content_(content), receiver_(receiver), sends_(sends) {}
 
     void serve(LinkId id, const SyncPart& request);
-    // Sends the next requested chunk on this link. False: no request is queued.
-    bool send_next_chunk(LinkId id, Link& link);
+    // Sends the next requested chunk on this link, if there is a request.
+    void send_next_chunk(LinkId id, Link& link);
     void stop();
 
 private:

@@ -213,10 +213,10 @@ void SyncTransfer::chunk_sent(const Transfer& transfer) {
     call_->counts.sent_bytes += call_->content.chunk_length(static_cast<std::uint32_t>(transfer.entry), transfer.slice);
 }
 
-bool SyncTransfer::send_next_chunk(LinkId id, Link& link) {
-    if (link.serve.empty()) return false;
+void SyncTransfer::send_next_chunk(LinkId id, Link& link) {
+    if (link.serve.empty()) return;
     ASSERT(call_ && call_->plan);
-    return call_->plan->sender.send_next_chunk(id, link);
+    call_->plan->sender.send_next_chunk(id, link);
 }
 
 void SyncTransfer::connected() {

@@ -60,8 +60,8 @@ public:
     void chunk_moved(Link& link, std::uint32_t arrived);
     void chunk_landed(LinkId id, const Transfer& transfer, bool ok);
     void chunk_sent(const Transfer& transfer);
-    // False: no request of the other end is queued on this link.
-    bool send_next_chunk(LinkId id, Link& link);
+    // Sends the next chunk that the other end has requested on this link, if there is a request.
+    void send_next_chunk(LinkId id, Link& link);
     void connected();
     void link_lost(LinkId id, const Uuid& remote);
 

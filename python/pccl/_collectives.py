@@ -252,6 +252,7 @@ class Collectives:
 
     def _all_gather(self, send: Array, recv: Array | None, tag: int, function: str) -> Gathered:
         short: Exception | None = None
+        order = self._order  # another thread may set it during the call
         if recv is None:
             source = memory_of(send, "send", function, written=False)
             total = self._lengths(source.elements, tag, function)
@@ -266,7 +267,7 @@ class Collectives:
             if short is not None:
                 raise MemoryError(f"{function}: there is no memory for {total} elements: {short}") from error
             raise
-        return _pieces_of(recv, info, self._order)
+        return _pieces_of(recv, info, order)
 
     def all_gather_async(self, send: Array, recv: Array, *, tag: int = 0) -> AsyncHandle[Gathered]:
         """Launches an all_gather and returns at once. Both arrays belong to it until its handle is done.

@@ -54,8 +54,9 @@ class PieceCollectives(Collectives):
         """
         function = "Communicator.gather"
         with limit(timeout, function):
+            order = self._order
             info = self._run(self._gathering_at(send, recv, root, tag, function))
-            return self._gathered_at(recv, root, info, self._order)
+            return self._gathered_at(recv, root, info, order)
 
     def gather_async(
         self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0
@@ -149,8 +150,9 @@ class PieceCollectives(Collectives):
         """
         function = "Communicator.all_to_all"
         with limit(timeout, function):
+            order = self._order
             info = self._run(self._exchanging(send, recv, counts, tag, function))
-            return _pieces_of(recv, info, self._order)
+            return _pieces_of(recv, info, order)
 
     def all_to_all_async(
         self, send: Array, recv: Array, *, counts: Sequence[int] | None = None, tag: int = 0
