@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pccl  # noqa: E402
-from conftest import run_threads  # noqa: E402
+from conftest import PATIENCE_S, run_threads  # noqa: E402
 from diloco_trainee import MODES, Trainee, vector  # noqa: E402
 from late_streams import LateStreams, gpu  # noqa: E402, F401 (a fixture)
 from pccl.diloco import DiLoCo  # noqa: E402
@@ -35,6 +36,8 @@ class Drift(torch.optim.Optimizer):
 def train(master: str, mode: str, gpu: LateStreams | None) -> list[tuple[Any, Any]]:  # noqa: F811
     # Without mix: the fake streams are late with copies only, and not with arithmetic.
     options = {**MODES[mode], "min_peers": 2, "mix": 0.0}
+    # Where the ring quantizes, the bytes depend on who is first in it. Both runs have the same order.
+    first_is_member = threading.Event()
 
     def body(index: int) -> tuple[Any, Any]:
         model = Trainee(index).model
@@ -43,6 +46,10 @@ def train(master: str, mode: str, gpu: LateStreams | None) -> list[tuple[Any, An
                 gpu.put(parameter)
         optimizer = Drift(model, index, (lambda work: work()) if gpu is None else (lambda work: gpu.current().do(work)))
         with pccl.Communicator(master) as communicator:
+            if index == 1:
+                assert first_is_member.wait(PATIENCE_S)
+            communicator.connect()
+            first_is_member.set()
             with DiLoCo(model, optimizer, communicator, **options) as diloco:
                 while diloco.inner_step < 3 * options["H"]:
                     diloco.step()
