@@ -25,6 +25,8 @@ constexpr std::uint32_t even_per_million = 5'000;
 // Where paths are not equal.
 constexpr std::int64_t slow_rate = 2'000'000;    // bytes per second
 constexpr Duration latencies_of_patience = 200;  // a peer time-out of fewer makes peers repeat themselves
+// Where paths are equal. From its plan on, an edge needs six latencies until the master knows that it is up.
+constexpr Duration latencies_to_connect = 16;
 constexpr Duration times = 100;
 // Smaller differences do not count: heartbeats use the uplink and records the disk, for microseconds. A tick is at
 // least 10 ms.
@@ -100,7 +102,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     s.timeouts.vote = 0;
     // A peer time-out below 4 s makes the ticks of the two runs differ.
     if (draw.chance(500'000))
-        s.timeouts.peer = std::max(draw.log_uniform(200 * millisecond, 4 * second), 16 * n.latency_high);
+        s.timeouts.peer = draw.log_uniform(200 * millisecond, 4 * second);
+    s.timeouts.peer = std::max(s.timeouts.peer, latencies_to_connect * n.latency_high);
     // Where a round trip is long, nothing comes for long. Nobody should repeat what it has said.
     if (!has_equal_paths(s)) s.timeouts.peer = std::max(s.timeouts.peer, latencies_of_patience * n.latency_high);
     // Tests wait for words of the receiver where they send more than what always may be on its way.
@@ -119,7 +122,9 @@ bool is_even(const Scenario& s) {
     const sim::WorldParameters& w = s.world;
     const Workload& program = s.workload;
     const bool as_equal_as_it_says =
-        has_equal_paths(s) ? n.split_per_million == 0 && n.tiny_read_per_million == 0 && n.rate_low >= 1'000'000'000
+        has_equal_paths(s) ? n.split_per_million == 0 && n.tiny_read_per_million == 0 &&
+                                 n.rate_low >= 1'000'000'000 &&
+                                 s.timeouts.peer >= latencies_to_connect * n.latency_high
                            : n.rate_low >= slow_rate && s.timeouts.peer >= latencies_of_patience * n.latency_high;
     return s.even && s.faults.empty() && as_equal_as_it_says && n.jitter_per_mille == 0 && n.tail_per_million == 0 &&
            !n.fails_dials() && !n.loses_packets() && n.window_low == n.window_high && n.rate_low == n.rate_high &&
