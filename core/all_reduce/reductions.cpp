@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -112,7 +113,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
     if (start.reduced() || (launch && start.world() >= 2 && start.position() < start.world())) {
         if (start.world() < 2 || start.position() >= start.world())
             return make_cause<CauseKind::master_contradicts_collective>();
-        std::optional<Members> members = members_in(start, *launch);
+        std::optional<StartMembers> members = members_in(start, *launch, who_.uuid, turn_.limits);
         if (!members) return make_cause<CauseKind::master_contradicts_collective>();
         if (start.reduced()) {
             const bool is_send = launch->collective.kind == CollectiveKind::send;
@@ -138,7 +139,7 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
     return {};
 }
 
-void Reductions::note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members) {
+void Reductions::note_place(const proto::Answer& answer, const Launches::Start& launch, const StartMembers& members) {
     const proto::StartAnswer& start = answer.start();
     Place place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch(), {}};
     if (launch.collective.kind == CollectiveKind::all_reduce && may_have_shares(launch.shape))
@@ -147,73 +148,6 @@ void Reductions::note_place(const proto::Answer& answer, const Launches::Start& 
              place.epoch == place_.epoch)
         place.shares = std::move(place_.shares);
     place_ = std::move(place);
-}
-
-std::optional<Reductions::Members> Reductions::members_in(const proto::StartAnswer& start,
-                                                          const Launches::Start& launch) const {
-    Members members;
-    const Collective& own = launch.collective;
-    members.count = launch.shape.count;
-    if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
-    if (start.direct() && (!is_of_pieces(own.kind) || start.reduced())) return {};
-    if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
-    if (start.has_shape()) return ends_in(start, launch);
-    const std::uint32_t world = start.world();
-    if (own.kind == CollectiveKind::all_reduce) {
-        std::uint64_t whole = 0;
-        for (const std::uint32_t share : start.shares()) {
-            members.pieces.push_back({0, share});
-            whole += share;
-        }
-        if (!members.pieces.empty() && (members.pieces.size() != world || whole == 0)) return {};
-        return members;
-    }
-    if (static_cast<std::uint32_t>(start.members_size()) != world) return {};
-    members.by_index.resize(world);
-    bool root_found = own.root.is_nil();
-    for (std::uint32_t position = 0; position < world; ++position) {
-        const proto::StartMember& member = start.members(static_cast<int>(position));
-        Uuid peer;
-        if (!read(member.peer(), peer) || peer.is_nil() || member.index() >= world) return {};
-        Completion::Part& part = members.by_index[member.index()];
-        if (!part.peer.is_nil()) return {};  // two members with one index
-        part = {peer, member.count()};
-        Piece piece{member.index(), member.count()};
-        if (own.kind == CollectiveKind::all_to_all) piece.counts.assign(member.counts().begin(), member.counts().end());
-        if (!piece.counts.empty() && piece.counts.size() != world) return {};
-        members.pieces.push_back(std::move(piece));
-        if (peer != own.root) continue;
-        members.root = position;
-        root_found = true;
-    }
-    const proto::StartMember& me = start.members(static_cast<int>(start.position()));
-    if (!root_found || uuid_of(me.peer()) != who_.uuid || !pieces_match(launch, members, start.position())) return {};
-    if (own.kind == CollectiveKind::all_to_all) {
-        for (const Piece& piece : members.pieces)
-            members.by_index[piece.index].count = piece.for_member(me.index());
-    }
-    members.index = me.index();
-    return members;
-}
-
-// The ends of a send, at one of them.
-std::optional<Reductions::Members> Reductions::ends_in(const proto::StartAnswer& start,
-                                                       const Launches::Start& launch) const {
-    const Collective& own = launch.collective;
-    const proto::Shape& shape = start.shape();
-    Members members;
-    members.count = shape.count();
-    members.index = own.root == who_.uuid ? 0 : 1;
-    const std::uint32_t last = start.world() - 1;
-    if (start.position() != (members.index == 0 ? 0 : last) || (start.reduced() && last != 1) ||
-        shape.root() != to_bytes(own.root) || shape.target() != to_bytes(own.target) ||
-        shape.type() != static_cast<std::uint32_t>(launch.shape.type) ||
-        shape.slice_bytes() != turn_.limits.slice_bytes)
-        return {};
-    if (members.index == 0 ? shape.count() != own.count : shape.count() > own.capacity) return {};
-    if (!pieces_fit(shape.count(), 1, element_bytes(launch.shape.type), turn_.limits.slice_bytes)) return {};
-    members.by_index = {{own.root, shape.count()}, {own.target, shape.count()}};
-    return members;
 }
 
 // A send between two others goes through this peer. Its application has launched nothing, and is not told.
@@ -238,50 +172,13 @@ Cause Reductions::drafted(const proto::StartAnswer& start) {
     Launches::Start none;
     none.shape.type = static_cast<DataType>(shape.type());
     none.collective.kind = CollectiveKind::send;
-    Members members;
+    StartMembers members;
     members.count = shape.count();
     begin(start, none, std::move(members));
     return {};
 }
 
-// Whether the pieces are those that this member launched, have room here, and are not too many.
-bool Reductions::pieces_match(const Launches::Start& launch, const Members& members, std::uint32_t position) const {
-    const Collective& own = launch.collective;
-    const std::vector<Piece>& pieces = members.pieces;
-    const Piece& mine = pieces[position];
-    const bool is_root = position == members.root && !own.root.is_nil();
-    const bool pairs = own.kind == CollectiveKind::all_to_all;
-    std::uint64_t sum = 0, comes = 0;
-    constexpr std::uint64_t most = std::uint64_t{1} << 62;
-    const std::uint64_t parts = pairs ? pieces.size() * pieces.size() : pieces.size();
-    const auto few = [&] { return pieces_fit(sum, parts, element_bytes(launch.shape.type), turn_.limits.slice_bytes); };
-    if (pairs && !few()) return false;  // before a loop over all of them
-    for (const Piece& piece : pieces) {
-        for (std::uint32_t index = 0; index < (pairs ? pieces.size() : 1); ++index) {
-            const std::uint64_t count = pairs ? piece.for_member(index) : piece.count;
-            if (count > most - sum) return false;
-            sum += count;
-        }
-        if (pairs) comes += piece.for_member(mine.index);
-    }
-    switch (own.kind) {
-    case CollectiveKind::all_gather: return mine.count == own.count && sum <= own.capacity;
-    case CollectiveKind::gather: return mine.count == own.count && (!is_root || sum <= own.capacity) && few();
-    case CollectiveKind::reduce_scatter: return mine.count == own.count && sum == launch.shape.count;
-    case CollectiveKind::scatter:
-        if (mine.count > own.capacity || !few()) return false;
-        if (!is_root) return true;
-        return pieces.size() == own.world && std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-                   return piece.count == (own.counts.empty() ? own.count : own.counts[piece.index]);
-               });
-    case CollectiveKind::all_to_all:
-        return mine.count == own.count && mine.counts == own.counts && pieces.size() == own.world &&
-               comes <= own.capacity && few();
-    default: return mine.count == own.count;
-    }
-}
-
-void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members) {
+void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, StartMembers members) {
     PROBE(result_in_vote);
     const proto::StartAnswer& start = answer.start();
     std::string result = start.result();
@@ -303,7 +200,7 @@ void Reductions::reduced_in_vote(const proto::Answer& answer, const Launches::St
     launches_.reduced_in_vote(launch.tag, start.op(), std::move(completion));
 }
 
-void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members) {
+void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& launch, StartMembers members) {
     Operation::Identity identity;
     identity.id = start.op();
     identity.tag = launch.tag;
@@ -337,7 +234,7 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
 
 // Each lane is a path of two members. Neither end sends anything back, so its other neighbour is nil.
 void Reductions::make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start,
-                            const Launches::Start& launch, const Members& members) {
+                            const Launches::Start& launch, const StartMembers& members) {
     PROBE(direct_started);
     const Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces,
                                  launch.collective.order);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
+#include "core/all_reduce/start_members.hpp"
 #include "core/identity.hpp"
 #include "core/membership/session.hpp"
 #include "core/requests.hpp"
@@ -23,7 +24,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -146,14 +146,6 @@ private:
         std::uint64_t epoch = 0;
         std::vector<Piece> shares;  // of the last all-reduce that was large enough to be cut into unequal parts
     };
-    // The members of a started collective, as the master tells them.
-    struct Members {
-        std::vector<Piece> pieces;  // by position; an all-reduce: shares, or empty
-        std::vector<Completion::Part> by_index;
-        std::uint32_t root = 0;   // its position
-        std::uint64_t count = 0;  // elements of the array of all, or those that are sent
-        std::uint32_t index = 0;  // of this member
-    };
     template <class Fits>
     Operation* find_lane(OpId id, const Fits& fits) {
         for (auto at = ops_.lower_bound({id, 0}); at != ops_.end() && at->first.op == id; ++at) {
@@ -168,20 +160,16 @@ private:
     }
     bool is_complete(OpId id);
     bool may_have_shares(const ReduceShape& shape) const;
-    // Empty: they contradict each other, or the launch.
-    std::optional<Members> members_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
-    void note_place(const proto::Answer& answer, const Launches::Start& launch, const Members& members);
-    bool pieces_match(const Launches::Start& launch, const Members& members, std::uint32_t position) const;
-    std::optional<Members> ends_in(const proto::StartAnswer& start, const Launches::Start& launch) const;
+    void note_place(const proto::Answer& answer, const Launches::Start& launch, const StartMembers& members);
     Cause drafted(const proto::StartAnswer& start);
-    void begin(const proto::StartAnswer& start, const Launches::Start& launch, Members members);
+    void begin(const proto::StartAnswer& start, const Launches::Start& launch, StartMembers members);
     void make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start, const Launches::Start& launch,
-                    const Members& members);
+                    const StartMembers& members);
     void begin_lanes(OpId id);
     void request_memory(Operation& op);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);
-    void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, Members members);
+    void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, StartMembers members);
     std::uint64_t memory_left(const Operation& op) const;
     void prepared(Operation& op);
     void prepare(Operation& op, std::uint32_t slice);
