@@ -52,7 +52,7 @@ struct PeerStatistics {
     Attributes attributes;
     std::uint64_t epoch = 0;
     std::uint32_t tags_open = 0;  // launched and not awaited
-    std::uint32_t operations_running = 0;
+    std::uint32_t operations_running = 0;  // started
     std::uint32_t votes_open = 0;
     struct Edge {
         Uuid peer;

@@ -1,6 +1,5 @@
 #include "core/all_reduce/reductions.hpp"
 
-#include "core/all_reduce/ahead.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"

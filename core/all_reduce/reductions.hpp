@@ -12,6 +12,7 @@
 // one outcome, the master's or the loss of the run. Its input is as before unless the outcome is a commit.
 #pragma once
 
+#include "core/all_reduce/ahead.hpp"
 #include "core/all_reduce/operation.hpp"
 #include "core/all_reduce/start_members.hpp"
 #include "core/identity.hpp"
@@ -127,9 +128,10 @@ public:
     void check() const;
     bool empty() const { return ops_.empty(); }  // nothing started, and nothing is ahead of its start
     std::size_t size() const { return ops_.size(); }  // lanes count each
-    std::size_t running() const {
-        return static_cast<std::size_t>(
-            std::count_if(ops_.begin(), ops_.end(), [](const auto& entry) { return entry.first.lane == 0; }));
+    std::size_t running() const {  // started, and not at their end
+        return static_cast<std::size_t>(std::count_if(ops_.begin(), ops_.end(), [](const auto& entry) {
+            return entry.first.lane == 0 && !is_ahead(entry.first.op);
+        }));
     }
     OpId highest() const { return highest_; }
     // True: the start of the operation has come, or never will. Unless the operation is here, its words and slices are

@@ -59,6 +59,7 @@ public:
         return secret;
     }
     const Uuid& uuid() const { return machine_.uuid(); }
+    PeerStatistics statistics() const { return machine_.statistics(); }
     void plan(const proto::DialPlan& plan) {
         proto::MasterMessage message;
         *message.mutable_plan() = plan;
