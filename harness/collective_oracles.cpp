@@ -1,6 +1,7 @@
 // Oracles for collectives other than an all-reduce. A success tells who took part, so it is known whose inputs count.
 #include "core/base/format.hpp"
 #include "harness/collectives.hpp"
+#include "harness/facts.hpp"
 #include "harness/intervals.hpp"
 #include "harness/reference.hpp"
 #include "net-sim/describe.hpp"
@@ -15,13 +16,10 @@ using namespace core;
 
 namespace {
 
-bool succeeded(const LaunchFact& fact) { return fact.end != open_end && fact.completion.result == Result::success; }
-
 std::string text(const Ledger& ledger, const LaunchFact& f) {
-    return formatted("{} {} tag {} type {} op {} count {} piece {} [{} us .. {}] {} world {}", ledger.name(f.life),
+    return formatted("{} {} tag {} type {} op {} count {} piece {} {} {} world {}", ledger.name(f.life),
                      sim::to_text(f.collective.kind), f.tag, static_cast<unsigned>(f.shape.type),
-                     static_cast<unsigned>(f.shape.op), f.shape.count, f.collective.count, f.begin / microsecond,
-                     f.end == open_end ? "open" : formatted("{} us", f.end / microsecond),
+                     static_cast<unsigned>(f.shape.op), f.shape.count, f.collective.count, when(f.begin, f.end),
                      f.end == open_end ? "unanswered" : sim::to_text(f.completion.result), f.completion.world);
 }
 
@@ -343,14 +341,14 @@ private:
                 const bool same = same_members(own, *other);
                 if (same && (!shared || other->output == own.output)) continue;
                 // As for an all-reduce: the decision is lost, and those who have not received it decided again.
-                if (forgotten(own, *other)) continue;
+                if (forgotten(excuses_, ledger_, own, *other)) continue;
                 return same ? complain("parity", own, *other, "bytes differ")
                             : complain("membership", own, *other, "other members were named");
             } else if (other->end != open_end) {
                 const bool gone = !excuses_.refuses(Excuse::departed) && ledger_.departed(other->life, c, other->end);
                 if (gone)
                     departed.push_back(other);
-                else if (!forgotten(own, *other))
+                else if (!forgotten(excuses_, ledger_, own, *other))
                     return complain("one-outcome", own, *other, "one succeeded, the other failed");
             }
         }
@@ -362,12 +360,6 @@ private:
         }
         for (std::size_t i = 0; i < departed.size(); ++i) excuses_.use(Excuse::departed);
         return true;
-    }
-
-    bool forgotten(const LaunchFact& one, const LaunchFact& other) {
-        const LaunchFact& first = one.end <= other.end ? one : other;
-        return excuses_.forgotten(std::max(one.begin, other.begin), first.end, std::max(one.end, other.end),
-                                  ledger_.lives[first.life].member_until);
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {

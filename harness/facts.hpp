@@ -1,0 +1,53 @@
+// What several oracles ask of the facts in a ledger.
+#pragma once
+
+#include "core/base/format.hpp"
+#include "harness/excuses.hpp"
+#include "harness/intervals.hpp"
+#include "harness/ledger.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace pccl::harness {
+
+template <class Fact>
+bool succeeded(const Fact& fact) {
+    return fact.end != open_end && fact.completion.result == core::Result::success;
+}
+
+inline std::string when(core::Instant begin, core::Instant end) {
+    return core::formatted("[{} us .. {}]", begin / core::microsecond,
+                           end == open_end ? "open" : core::formatted("{} us", end / core::microsecond));
+}
+
+inline bool overlap(core::Instant begin, core::Instant end, core::Instant other_begin, core::Instant other_end) {
+    return begin < other_end && other_begin < end;
+}
+
+// For two facts about one operation: whether the master lost the outcome that the first member had received, before it
+// sent the outcome to the second one.
+template <class Fact>
+bool forgotten(Excuses& excuses, const Ledger& ledger, const Fact& one, const Fact& other) {
+    const Fact& first = one.end <= other.end ? one : other;
+    return excuses.forgotten(std::max(one.begin, other.begin), first.end, std::max(one.end, other.end),
+                             ledger.lives[first.life].member_until);
+}
+
+// Until when the vote of this call may count. If the member gave up in this call and no later call succeeded, its vote
+// counts until the master notices that it is gone.
+template <class Fact>
+core::Instant counted_until(const Ledger& ledger, const Fact& fact, const Excuses& excuses) {
+    const bool gave_up = !succeeded(fact) && ledger.gone_by(fact.life, fact.end);
+    return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
+}
+
+template <class Fact>
+std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& facts) {
+    std::vector<Intervals> index(ledger.lives.size());
+    for (std::size_t i = 0; i < facts.size(); ++i) index[facts[i].life].add(i, facts[i].begin, facts[i].end);
+    return index;
+}
+
+}  // namespace pccl::harness
