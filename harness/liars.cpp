@@ -158,6 +158,10 @@ bool Liars::to_master(Liar& liar, std::uint32_t node, std::string& body, std::ve
         break;
     }
     case proto::PeerMessage::kHeartbeat:
+        if (now_and(liar, lie_works)) {
+            changed = true;
+            m.set_works(true);
+        }
         if (now_and(liar, lie_heard)) {
             changed = true;
             switch (draw_.below(3)) {

@@ -36,8 +36,9 @@ enum LieAbout : std::uint32_t {
     lie_headers = 1024,  // payload under another name
     lie_hello = 2048,    // limits, names, what it has seen
     lie_votes_anew = 4096,  // votes that its machine has not cast
+    lie_works = 8192,       // that it works, and nothing else
 };
-inline constexpr std::uint32_t lie_about_all = 8191;
+inline constexpr std::uint32_t lie_about_all = 16383;
 
 class Liars final : public sim::Forger {
 public:

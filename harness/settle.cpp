@@ -194,6 +194,15 @@ Duration parts_of_chunks_time(const Scenario& s) {
     return s.workload.sync && for_ever ? 3 * (8 * s.timeouts.peer + s.timeouts.grace()) : 0;
 }
 
+static bool may_claim_work(const Fault& f) {
+    const std::uint64_t about = f.value >> 8;
+    return f.kind == FaultKind::liar && (about == 0 || (about & (lie_heard | lie_works)) != 0);
+}
+
+Duration claimed_work_time(const Scenario& s) {
+    return std::any_of(s.faults.begin(), s.faults.end(), may_claim_work) ? s.timeouts.works_for_good() : 0;
+}
+
 Duration busy_time(const Scenario& s) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2;
     Instant start = 0;
@@ -213,9 +222,9 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::interface:
     case FaultKind::closed_port: return !needed(f.a % nodes);
     case FaultKind::liar:
-        // Only the limit on votes ends a vote that never comes. It waits for a member that always says that it works
-        // (SECURITY.md).
-        return s.timeouts.vote != 0 && ((f.value >> 8) & lie_heard) == 0 &&
+        // Only the limit on votes ends a vote that never comes. A synchronization waits for a member that always says
+        // that it works (SECURITY.md).
+        return s.timeouts.vote != 0 && (!s.workload.sync || !may_claim_work(f)) &&
                (s.core.empty() || !in_core(s, 1 + (f.a - 1) % (nodes - 1)));
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
@@ -307,7 +316,7 @@ Duration patience_of(const Scenario& s) {
                 });
     // With bad pairs, each turn may wait for a survey until it times out.
     if (s.workload.optimize_per_mille != 0) patience += 16 * s.timeouts.survey;
-    patience += parts_of_chunks_time(s);
+    patience += parts_of_chunks_time(s) + 2 * claimed_work_time(s);
     // A synchronization waits for the end vote of a liar for twenty peer time-outs. A call for many tags gives a tag up
     // when it has failed sixteen times, and each time some peer time-outs pass.
     const Duration many = s.workload.many_window == 0 ? 0 : 70 * static_cast<Duration>(s.workload.tags);
@@ -330,10 +339,13 @@ Duration patience_of(const Scenario& s) {
     return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);
 }
 
-// One compute must not take as long as the limit on votes: a member says that it works when one has ended.
+// One compute must not take as long as the limit on votes: a member says that it works when one has ended. All those of
+// a content must not take as long as such a member is believed.
 void fit_computes(Scenario& s) {
     if (s.timeouts.vote == 0 || s.world.compute_max == 0) return;
-    const Duration most = std::max<Duration>(s.timeouts.vote / 2 / s.world.compute_max, 1);
+    const Duration of_a_content = s.workload.sync ? 4 * static_cast<Duration>(s.workload.entries) : 0;
+    const Duration most =
+        std::max<Duration>(s.timeouts.vote / std::max<Duration>(2, of_a_content / 10) / s.world.compute_max, 1);
     for (Fault& f : s.faults) {
         if (f.kind == FaultKind::slow_compute)
             f.value = std::min<std::uint64_t>(f.value % 1000, static_cast<std::uint64_t>(most - 1));

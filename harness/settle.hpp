@@ -13,6 +13,9 @@ Duration busy_time(const Scenario& scenario);
 // progress a few times, each time that more of it arrives.
 Duration parts_of_chunks_time(const Scenario& scenario);
 
+// How much longer a vote may wait for a member that says that it works and does not.
+Duration claimed_work_time(const Scenario& scenario);
+
 // Whether the core and the master can still work together although the fault never heals.
 bool may_last(const Scenario& scenario, const Fault& fault);
 

@@ -10,12 +10,12 @@ using namespace core;
 
 // Twice the longest sequence that may pass without progress: an operation that receives nothing until it (10 peer
 // time-outs) and its edge are given up; a lost control link of the master and one of a member; a vote that is given up,
-// and the next one. And what a synchronization may take for parts of chunks.
+// and the next one; a vote that a liar keeps waiting. And what a synchronization may take for parts of chunks.
 static Duration bound_of(const Scenario& s) {
     const Timeouts& t = s.timeouts;
     Duration once = 12 * t.peer + t.grace() + 2 * t.master + 5 * t.vote / 2 + busy_time(s) + s.world.staging_max;
     if (s.workload.optimize_per_mille != 0) once += t.survey;
-    return 2 * once + parts_of_chunks_time(s);
+    return 2 * (once + claimed_work_time(s)) + parts_of_chunks_time(s);
 }
 
 Stillness::Stillness(const Scenario& scenario) : bound_(bound_of(scenario)), every_(bound_ / 128) {}

@@ -40,7 +40,8 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "for and what that peer does instead."},
     {"PCCL_VOTE_TIMEOUT_S", "0", "0..86400", "the master",
      "After how many seconds in which nobody joined a vote members that make no call are removed, and calls of members "
-     "that wait for each other in different calls fail with pcclInvalidUsage; 0: never."},
+     "that wait for each other in different calls fail with pcclInvalidUsage; 0: never. A member that still hashes its "
+     "content for a vote, or copies a result, has up to twenty times as long."},
     {"PCCL_JOURNAL_TIMEOUT_S", "0", "0..86400", "the master",
      "After how many seconds in which the disk of its journal did not answer a master stops with exit code 1, so that "
      "it "

@@ -118,6 +118,7 @@
     X(start_waits_for_ring, "voting", "complete start ballot waits for the ring")                                      \
     X(start_waits_for_window, "voting", "complete start ballot waits for a place in a member's window")                \
     X(vote_timed_out, "voting", "member removed: others waited too long for its vote")                                 \
+    X(works_for_ever, "voting", "member that says for long that it works is not believed any more")                    \
     X(vote_given_up, "voting", "vote given up: its members wait for each other in different calls")                    \
     X(start_alone, "voting", "start refused: all others are gone")                                                     \
     X(start_mismatch, "voting", "start refused: shapes differ")                                                        \

@@ -86,7 +86,7 @@ void VotePatience::warn() {
 void VotePatience::restart_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(turn_.now);
     for (auto& [uuid, idle] : idle_) {
-        idle.free_since = turn_.now;
+        idle.frees(turn_.now);
         idle.checked_said = 0;
     }
 }
@@ -97,7 +97,8 @@ void VotePatience::shift_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, turn_.now);
     for (auto& [uuid, idle] : idle_) {
-        for (Instant* clock : {&idle.free_since, &idle.checked_at}) *clock = std::min(turn_.now, *clock + time);
+        for (Instant* clock : {&idle.free_since, &idle.answered_at, &idle.checked_at})
+            *clock = std::min(turn_.now, *clock + time);
     }
 }
 
@@ -206,17 +207,22 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
 void VotePatience::resumes(const Uuid& member) {
     Idle& idle = idle_.at(member);
     // Nothing had shown that the last answer arrived on the old link. The member may have it only now.
-    if (idle.answer_said != 0) idle.free_since = turn_.now;
+    if (idle.answer_said != 0) idle.frees(turn_.now);
     idle.answer_said = idle.checked_said = 0;
     idle.came_back = turn_.now;
 }
 
-void VotePatience::works(const Uuid& member) { idle_.at(member).free_since = turn_.now; }
+void VotePatience::works(const Uuid& member) {
+    Idle& idle = idle_.at(member);
+    const Instant believed_until = idle.answered_at + turn_.timeouts.works_for_good();
+    if (turn_.now > believed_until && turn_.timeouts.vote != 0) PROBE(works_for_ever);
+    idle.free_since = std::max(idle.free_since, std::min(turn_.now, believed_until));
+}
 
 void VotePatience::answer_leaves(const Uuid& member, std::uint64_t message) {
     const auto idle = idle_.find(member);
     if (idle == idle_.end()) return;
-    idle->second.free_since = turn_.now;
+    idle->second.frees(turn_.now);
     idle->second.answer_said = message;
 }
 
@@ -225,16 +231,18 @@ void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
     const auto idle = idle_.find(member);
     if (idle == idle_.end() || idle->second.answer_said == 0 || messages < idle->second.answer_said) return;
     idle->second.answer_said = 0;
-    idle->second.free_since = turn_.now;
+    idle->second.frees(turn_.now);
 }
 
 void VotePatience::welcome_waited(const Uuid& member, Duration waited) {
     const auto idle = idle_.find(member);
-    if (idle != idle_.end()) idle->second.free_since = std::min(turn_.now, idle->second.free_since + waited);
+    if (idle == idle_.end()) return;
+    for (Instant* clock : {&idle->second.free_since, &idle->second.answered_at})
+        *clock = std::min(turn_.now, *clock + waited);
 }
 
 void VotePatience::check() const {
-    for (const auto& [uuid, idle] : idle_) ASSERT(state_.members.contains(uuid));
+    for (const auto& [uuid, idle] : idle_) ASSERT(state_.members.contains(uuid) && idle.answered_at <= idle.free_since);
 }
 
 }  // namespace pccl::core

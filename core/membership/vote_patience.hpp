@@ -3,6 +3,7 @@
 //
 // For each member, this part keeps since when its application could have made the next call. A missing member that was
 // in no call for the whole limit is removed. If all missing members wait in other calls, the calls cross and fail.
+// A member that says that it works gets more time, but not for ever.
 //
 // Invariants: each member has one clock. The clock leaves out the time in which an operation kept the member busy, in
 // which its answer or welcome waited for the disk, and in which the master did not run. The time in which its link was
@@ -37,11 +38,12 @@ public:
         : turn_(turn), state_(state), ballots_(ballots), roster_(roster), links_(links), owner_(owner) {}
 
     // ---- members
-    void admitted(const Uuid& member) { idle_[member].free_since = turn_.now; }
+    void admitted(const Uuid& member) { idle_[member].frees(turn_.now); }
     void taken_up(const Uuid& member) { idle_[member] = {}; }  // from the journal; restart_clocks() starts its clock
     void resumes(const Uuid& member);
     void removed(const Uuid& member) { idle_.erase(member); }
-    // The member hashes its content for a vote, or copies a result. Its application cannot make another call yet.
+    // The member hashes its content for a vote, or copies a result. Its application cannot make another call yet. It is
+    // believed for Timeouts::works_for_good() after its last answer.
     void works(const Uuid& member);
     void answer_leaves(const Uuid& member, std::uint64_t message);
     void acknowledged(const Uuid& member, std::uint64_t messages);
@@ -71,12 +73,14 @@ private:
         // Since when its application could make the next call, because its last answer had arrived. Time in which the
         // master did not run, or made no decisions, is left out.
         Instant free_since = 0;
+        Instant answered_at = 0;  // the same, also while the member says that it works
         std::uint64_t answer_said = 0;  // message number of that answer on its link; 0: it is acknowledged
         // When its time to make the next call is over, the master sends a heartbeat. These are the number of that
         // message on the link and the time when it was sent. A call that the member made in time arrives before the
         // acknowledgement. 0: not sent yet.
         std::uint64_t checked_said = 0;
         Instant checked_at = 0;
+        void frees(Instant now) { free_since = answered_at = now; }
         // When its current link began to resume. When the resume is complete, the member has declared every call that
         // it made before.
         Instant came_back = 0;
