@@ -72,13 +72,18 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         // One thing in half of them, so that each lie gets far; else a few.
         std::uint32_t about = 1u << draw.below(13);
         if (draw.chance(500'000)) about |= static_cast<std::uint32_t>(draw.bits() & draw.bits()) & (lie_works - 1);
-        // Most of what is said falsely beside it has the liar removed before anybody waits for long.
-        if (about == lie_silence && claims_work.chance(500'000)) about |= lie_works;
         f.value = (draw.bits() & 3) | std::uint64_t{about} << 8;
         f.b = static_cast<std::uint32_t>(draw.log_uniform(10, 1'000));
         f.at = draw.chance(300'000) ? 0 : draw.between(0, std::min(s.chaos_end, busy_time(s)));
         f.duration = draw.log_uniform(100 * millisecond, 20 * second);
         f.forever = draw.chance(400'000) && may_last(s, f);
+        // Votes that never come, from a member that says that it works. What else it said falsely would have it removed
+        // before anybody waits for long.
+        if (claims_work.chance(80'000)) {
+            f.value = (f.value & 3) | std::uint64_t{lie_silence | lie_works} << 8;
+            f.b = static_cast<std::uint32_t>(claims_work.log_uniform(100, 1'000));
+            f.forever = may_last(s, f);
+        }
         s.faults.push_back(f);
     }
     sort_by_time(s.faults);
