@@ -51,7 +51,7 @@ constexpr const char* miniupnpd = "/usr/sbin/miniupnpd";
 bool has_miniupnpd(Router kind) { return kind == Router::pcp || kind == Router::nat_pmp || kind == Router::upnp; }
 
 // 203.0.113.1: the master. Host i: 203.0.113.(21 + i), or 192.168.1.2 behind 203.0.113.(11 + i); the next hosts of the
-// same router: 192.168.1.3 and so on. A router with miniupnpd also has 11.203.113.(11 + i), because miniupnpd gives no
+// same router: 192.168.1.3 and so on. A router with miniupnpd also has 11.0.113.(11 + i), because miniupnpd gives no
 // ports of addresses that are for examples.
 class Internet {
 public:
@@ -91,7 +91,7 @@ public:
                      router_ + " link set " + port + " master lan up; ip -n " + host + " addr add 192.168.1." +
                      std::to_string(2 + inside_++) + "/24 dev eth0; ip -n " + host + " link set eth0 up; ip -n " +
                      host + " route add default via 192.168.1.1";
-            if (has_miniupnpd(kind)) steps += "; ip -n " + router_ + " addr add 11." + outer + "/24 dev wan";
+            if (has_miniupnpd(kind)) steps += "; ip -n " + router_ + " addr add 11." + outer.substr(4) + "/24 dev wan";
             if (kind != Router::shared) {
                 steps += "; ip netns exec " + router_ + " nft -f - <<'END'\n" + rules(kind) + "END\n";
             }
@@ -127,7 +127,7 @@ private:
         if (has_miniupnpd(kind))
             text += "table inet filter { chain miniupnpd { }\n chain prerouting_miniupnpd { }\n"
                     " chain postrouting_miniupnpd { }\n chain prerouting { type nat hook prerouting priority -100; "
-                    "jump prerouting_miniupnpd; } }\n";
+                    "jump prerouting_miniupnpd; }\n}\n";
         return text;
     }
 
@@ -192,7 +192,7 @@ public:
             spaces_.push_back(internet.add(kind));
             const std::string last = std::to_string(11 + spaces_.size() - 1);
             if (has_miniupnpd(kind))
-                daemons_.push_back(std::make_unique<Miniupnpd>("router" + number, "11.203.113." + last, kind));
+                daemons_.push_back(std::make_unique<Miniupnpd>("router" + number, "11.0.113." + last, kind));
             if (kind != Router::mapping) continue;
             givers_.push_back(std::make_unique<Process>(std::vector<std::string>{
                 "/bin/sh", "-c",
@@ -427,7 +427,7 @@ void gives_ports(Router kind, const std::string& name) {
     REQUIRE(together);
     CHECK(run.reduce(1));
     for (std::size_t i = 0; i < 2; ++i) {
-        CHECK(run[i].says("the router forwards 11.203.113.1" + std::to_string(1 + i) +
+        CHECK(run[i].says("the router forwards 11.0.113.1" + std::to_string(1 + i) +
                           ":48149 to port 48149 of this peer (by " + name + ")"));
         CHECK(run.daemon(i).forwards(true));
     }
