@@ -634,7 +634,9 @@ public:
 
 private:
     static std::string value(const std::string& request, const std::string& name) {
-        const std::size_t begin = request.find("<" + name + ">") + name.size() + 2;
+        const std::size_t found_at = request.find("<" + name + ">");
+        if (found_at == std::string::npos) return {};
+        const std::size_t begin = found_at + name.size() + 2;
         return request.substr(begin, request.find("</" + name + ">") - begin);
     }
     std::string answer(const std::string& request) {
@@ -645,6 +647,7 @@ private:
                                 "\"\r\n") != std::string::npos;
         };
         const std::string port = value(request, "NewExternalPort");
+        if (port != "" && value(request, "NewProtocol") != "TCP") return refusal(402);
         if (is("GetExternalIPAddress"))
             return page("<R><NewExternalIPAddress>" + outer_address + "</NewExternalIPAddress></R>");
         if (is("GetSpecificPortMappingEntry")) {

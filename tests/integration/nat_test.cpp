@@ -158,7 +158,7 @@ public:
     }
     // Waits until it forwards a port, or no port at all.
     bool forwards(bool wanted) const {
-        return shell("for i in $(seq 600); do ip netns exec " + router_ +
+        return shell("for i in $(seq 300); do ip netns exec " + router_ +
                      " nft list chain inet filter prerouting_miniupnpd | grep -q dnat; [ $? = " + (wanted ? "0" : "1") +
                      " ] && exit 0; sleep 0.1; done; exit 1");
     }
