@@ -1,24 +1,35 @@
 #include "net-real/port_mapping/pcp_messages.hpp"
 #include "net-real/port_mapping/way.hpp"
 
+#include <fstream>
 #include <random>
 
 namespace pccl::real {
 
 namespace {
 
+// Known to this host only, and the same after a restart if the system has a machine id. That id itself must not leave
+// the host (machine-id(5)), and does not: it is hashed.
+std::string secret_of_host() {
+    std::string secret;
+    std::ifstream file("/etc/machine-id");
+    std::getline(file, secret);
+    if (secret.size() >= 32) return secret;
+    std::random_device device;
+    for (int i = 0; i < 4; ++i) secret += std::to_string(device()) + " ";
+    return secret;
+}
+
 class Pcp final : public Way {
 public:
     Pcp(const Router& router, std::uint16_t server_port) : router_(router), server_(router.address) {
         server_.port = server_port;
-        std::random_device device;
-        for (auto& byte : nonce_) byte = static_cast<std::uint8_t>(device());
     }
     const char* name() const override { return "PCP"; }
 
     bool map(std::uint16_t port, const core::Endpoint& wished, const Patience& patience, Grant& grant,
              std::string& why) override {
-        const pcp::Map request{router_.own, nonce_, port, wished, asked_life_s};
+        const pcp::Map request{router_.own, nonce(port), port, wished, asked_life_s};
         pcp::Answer answer;
         const auto takes = [&](std::span<const std::uint8_t> datagram) {
             answer = pcp::read_map(datagram, request);
@@ -31,7 +42,7 @@ public:
     }
     void forget(std::uint16_t port, const Grant&) override {
         std::string why;
-        if (socket_.open(server_, why)) socket_.send(pcp::write_map({router_.own, nonce_, port, {}, 0}));
+        if (socket_.open(server_, why)) socket_.send(pcp::write_map({router_.own, nonce(port), port, {}, 0}));
     }
     bool examine(const Patience& patience, std::optional<core::Endpoint>&, std::string& why) override {
         pcp::Answer answer;
@@ -44,6 +55,7 @@ public:
     }
 
 private:
+    pcp::Nonce nonce(std::uint16_t port) const { return pcp::make_nonce(secret_, router_.own, port); }
     static bool is_granted(const pcp::Answer& answer, std::string& why) {
         switch (answer.kind) {
         case pcp::Kind::granted: return true;
@@ -55,7 +67,7 @@ private:
 
     const Router router_;
     core::Endpoint server_;
-    pcp::Nonce nonce_{};
+    const std::string secret_ = secret_of_host();
     RouterSocket socket_;
 };
 

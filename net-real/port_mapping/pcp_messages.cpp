@@ -3,6 +3,9 @@
 #include "net-real/port_mapping/router.hpp"
 
 #include <algorithm>
+#include <string>
+
+#include <openssl/evp.h>
 
 namespace pccl::real::pcp {
 
@@ -52,6 +55,17 @@ bool read_header(std::span<const std::uint8_t> datagram, std::uint8_t opcode, st
 }
 
 }  // namespace
+
+Nonce make_nonce(std::string_view secret, const core::Endpoint& client, std::uint16_t port) {
+    std::string text = "pccl port mapping\n" + std::string(secret) + "\n" + host_text(client) + "\n";
+    text += std::to_string(port);
+    std::array<std::uint8_t, EVP_MAX_MD_SIZE> hash{};
+    // It fails only without memory. Then the nonce is 0, which is allowed.
+    static_cast<void>(EVP_Digest(text.data(), text.size(), hash.data(), nullptr, EVP_sha256(), nullptr));
+    Nonce nonce;
+    std::copy_n(hash.begin(), nonce.size(), nonce.begin());
+    return nonce;
+}
 
 std::array<std::uint8_t, map_bytes> write_map(const Map& request) {
     std::array<std::uint8_t, map_bytes> bytes{};

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace pccl::real::pcp {
 
@@ -16,7 +17,7 @@ using Nonce = std::array<std::uint8_t, 12>;
 
 struct Map {
     core::Endpoint client;  // IPv4: the address from which the request comes
-    Nonce nonce{};          // random, and the same in all requests for one mapping
+    Nonce nonce{};          // the same in all requests for one mapping; others must not be able to guess it
     std::uint16_t port = 0;
     core::Endpoint wished;         // IPv4: the outer end; 0: any
     std::uint32_t lifetime_s = 0;  // 0: the mapping is to be forgotten
@@ -37,6 +38,8 @@ struct Answer {
     core::Endpoint outer;
 };
 
+// The same for the same secret, address and port, so that a peer that was killed and started again owns its old mapping.
+Nonce make_nonce(std::string_view secret, const core::Endpoint& client, std::uint16_t port);
 std::array<std::uint8_t, map_bytes> write_map(const Map& request);
 std::array<std::uint8_t, header_bytes> write_announce(const core::Endpoint& client);
 // Any bytes. Only datagrams of the router may be given.

@@ -21,10 +21,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <netinet/in.h>
@@ -278,7 +280,16 @@ TEST_CASE("PCP: a mapping is taken from among answers that are none, and the req
     CHECK(grant.life_s == 1800);
 }
 
-TEST_CASE("PCP: all requests for one mapping have one nonce; another peer has another") {
+TEST_CASE("PCP: a nonce follows from what nobody else knows") {
+    const pcp::Nonce nonce = pcp::make_nonce("secret", v4(192, 168, 1, 2), 48149);
+    CHECK(nonce == pcp::make_nonce("secret", v4(192, 168, 1, 2, 7), 48149));
+    CHECK(nonce != pcp::make_nonce("other", v4(192, 168, 1, 2), 48149));
+    CHECK(nonce != pcp::make_nonce("secret", v4(192, 168, 1, 3), 48149));
+    CHECK(nonce != pcp::make_nonce("secret", v4(192, 168, 1, 2), 48150));
+    CHECK(nonce != pcp::Nonce{});
+}
+
+TEST_CASE("PCP: all requests for one mapping have one nonce; another port has another") {
     std::vector<Bytes> nonces;
     FakeRouter fake([&](const Bytes& request) -> std::vector<Bytes> {
         nonces.emplace_back(request.begin() + 24, request.begin() + 36);
@@ -292,7 +303,7 @@ TEST_CASE("PCP: all requests for one mapping have one nonce; another peer has an
         REQUIRE(way->map(48149, grant.outer, patience(), grant, why));
     }
     const auto other = make_pcp(fake.router(), fake.port);
-    REQUIRE(other->map(48149, v4(0, 0, 0, 0, 48149), patience(), grant, why));
+    REQUIRE(other->map(48150, v4(0, 0, 0, 0, 48150), patience(), grant, why));
     // A request may have been repeated.
     REQUIRE(nonces.size() >= 3);
     CHECK(nonces[0] == nonces[1]);
@@ -534,6 +545,41 @@ TEST_CASE("UPnP: services of a description, and those that are left out") {
     for (int i = 0; i < 20'000; ++i) deep += "<a>";
     CHECK(read(deep).empty());
     CHECK(read(described(service("WANIPConnection:1", "/" + std::string(60'000, 'x')))).size() <= 1);
+}
+
+TEST_CASE("UPnP: damaged texts are read without harm, and lead nowhere but to the router") {
+    const std::string usual = described(service("WANPPPConnection:1", "/ppp") + service("WANIPConnection:1", "/ctl"),
+                                        "<URLBase>http://192.168.1.1:49000/</URLBase>");
+    const std::string reply = "<s:Body><u:R><NewExternalIPAddress>203.0.113.11</NewExternalIPAddress></u:R></s:Body>";
+    const std::string pieces = "<>/:!-[]CDAT\"'=?& \r\n\t0aA\x80";
+    std::mt19937 random(1);
+    const auto damaged = [&](std::string text) {
+        for (unsigned changes = 1 + random() % 4; changes > 0 && !text.empty(); --changes) {
+            const std::size_t at = random() % text.size();
+            switch (random() % 4) {
+            case 0: text.erase(at, 1 + random() % 8); break;
+            case 1: text.insert(at, 1 + random() % 8, pieces[random() % pieces.size()]); break;
+            case 2: text[at] = pieces[random() % pieces.size()]; break;
+            default: text.insert(at, text.substr(random() % text.size(), random() % 40)); break;
+            }
+        }
+        return text;
+    };
+    std::size_t services = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        const std::string text = damaged(usual);
+        for (const auto& one : upnp::read_description(text, {5000, "/rootDesc.xml"}, gateway)) {
+            ++services;
+            const bool is_sound = one.type.starts_with("urn:schemas-upnp-org:service:WAN") && one.type.size() < 60 &&
+                                  one.control.path.starts_with('/') && one.control.port != 0 &&
+                                  one.control.path.find_first_of(" \r\n") == std::string::npos;
+            if (!is_sound) FAIL(text);
+        }
+        static_cast<void>(upnp::Reply(damaged(reply)).address("NewExternalIPAddress"));
+        if (const auto place = upnp::read_found(damaged(found), gateway))
+            if (!place->path.starts_with('/') || place->port == 0) FAIL(place->path);
+    }
+    CHECK(services > 1000);
 }
 
 TEST_CASE("UPnP: values of replies are read whole or not at all") {

@@ -210,7 +210,8 @@ public:
         master_ = std::make_unique<Process>(command, environment);
         const std::string line = master_->expect_line();
         port_ = static_cast<std::uint16_t>(std::stoul(line.substr(line.rfind(':') + 1)));
-        Environment peer{
+        Environment& peer = peer_environment_;
+        peer = {
             {"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}, {"PCCL_PORT_RANGE", "48149-48200"}};
         for (const std::string& space : spaces_) {
             if (secure) {
@@ -248,16 +249,15 @@ public:
     bool assemble() {
         REQUIRE(peers_[0]->ask("connect") == std::vector<std::string>{"connect", "0"});
         for (std::size_t i = 1; i < peers_.size(); ++i) {
-            peers_[i]->send("connect");
-            std::optional<std::string> answer;
-            for (int votes = 0; votes < admitted_after && !answer; ++votes) {
-                for (std::size_t k = 0; k < i; ++k) peers_[k]->send("update");
-                for (std::size_t k = 0; k < i; ++k) peers_[k]->expect_line();
-                answer = peers_[i]->poll_line(std::chrono::milliseconds(500));
-            }
-            if (!answer || *answer != "connect 0") return false;
+            if (!admit(i)) return false;
         }
         return true;
+    }
+    // The last peer is killed, and another one joins in its place.
+    bool replace_last() {
+        peers_.pop_back();
+        peers_.push_back(std::make_unique<Peer>(spaces_.back(), port_, peer_environment_));
+        return admit(peers_.size() - 1);
     }
     void kill(std::size_t index) { peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index)); }
 
@@ -283,7 +283,20 @@ public:
     Internet internet;
 
 private:
+    // Peer `i` joins those before it.
+    bool admit(std::size_t i) {
+        peers_[i]->send("connect");
+        std::optional<std::string> answer;
+        for (int votes = 0; votes < admitted_after && !answer; ++votes) {
+            for (std::size_t k = 0; k < i; ++k) peers_[k]->send("update");
+            for (std::size_t k = 0; k < i; ++k) peers_[k]->expect_line();
+            answer = peers_[i]->poll_line(std::chrono::milliseconds(500));
+        }
+        return answer == "connect 0";
+    }
+
     std::vector<std::string> spaces_;
+    Environment peer_environment_;
     std::optional<StateDirectory> directory_;
     std::unique_ptr<Process> master_;
     std::uint16_t port_ = 0;
@@ -436,6 +449,12 @@ void gives_ports(Router kind, const std::string& name) {
     INFO(text);
     CHECK(text.find("gives ports to peers that ask with PCCL_PORT_MAPPING=1: it speaks " + name + " (") !=
           std::string::npos);
+    // The router still has the port of the peer that was killed. It belongs to the next one.
+    const bool replaced = run.replace_last();
+    INFO(run.logs());
+    REQUIRE(replaced);
+    CHECK(run[1].says("the router forwards 11.0.113.12:48149 to port 48149 of this peer (by " + name + ")"));
+    CHECK(run.reduce(3));
     run.end_peers();
     for (std::size_t i = 0; i < 2; ++i) CHECK(run.daemon(i).forwards(false));
 }
