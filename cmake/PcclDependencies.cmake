@@ -56,6 +56,17 @@ target_link_libraries(pccl_sqlite INTERFACE "${PCCL_SQLITE_LIBRARY}")
 # --- OpenSSL: the connections of a secure run -------------------------------------------------------------------------
 find_package(OpenSSL 3.0 REQUIRED)
 
+# --- miniupnpc, where it is: peers that ask their router for a port by UPnP -------------------------------------------
+find_path(PCCL_MINIUPNPC_INCLUDE miniupnpc/upnpreplyparse.h)
+find_library(PCCL_MINIUPNPC_LIBRARY miniupnpc)
+if(PCCL_MINIUPNPC_INCLUDE AND PCCL_MINIUPNPC_LIBRARY)
+    add_library(pccl_miniupnpc INTERFACE)
+    target_include_directories(pccl_miniupnpc SYSTEM INTERFACE "${PCCL_MINIUPNPC_INCLUDE}")
+    target_link_libraries(pccl_miniupnpc INTERFACE "${PCCL_MINIUPNPC_LIBRARY}")
+else()
+    message(STATUS "PCCL: without UPnP, because libminiupnpc-dev was not found")
+endif()
+
 # --- jemalloc, where it is: a fifth of the simulator's time is the allocator of the C library -------------------------
 find_library(PCCL_JEMALLOC_LIBRARY jemalloc)
 

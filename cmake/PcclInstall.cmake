@@ -15,6 +15,9 @@ if(TARGET pccl)
     set(pccl_pc_folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
     file(RELATIVE_PATH pccl_pc_prefix "/${pccl_pc_folder}" "/")
     string(REGEX REPLACE "/$" "" pccl_pc_prefix "${pccl_pc_prefix}")
+    if(TARGET pccl_miniupnpc)
+        set(pccl_pc_upnp " -lminiupnpc")
+    endif()
     file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pccl.pc" @ONLY CONTENT [[
 prefix=${pcfiledir}/@pccl_pc_prefix@
 libdir=${prefix}/@CMAKE_INSTALL_LIBDIR@
@@ -24,7 +27,7 @@ Name: pccl
 Description: Collective communication for peers that come and go
 Version: @PROJECT_VERSION@
 Libs: -L${libdir} -lpccl
-Libs.private: -lprotobuf-lite -lsqlite3 -lssl -lcrypto -lstdc++ -lm -pthread
+Libs.private: -lprotobuf-lite -lsqlite3 -lssl -lcrypto@pccl_pc_upnp@ -lstdc++ -lm -pthread
 Cflags: -I${includedir}
 ]])
     install(FILES "${PROJECT_BINARY_DIR}/pccl.pc" DESTINATION "${pccl_pc_folder}" COMPONENT dev)

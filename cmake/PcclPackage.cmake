@@ -26,8 +26,11 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libpccl-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 # A program that links libpccl.a also needs protobuf, SQLite and libstdc++.
+if(TARGET pccl_miniupnpc)
+    set(pccl_deb_upnp ", libminiupnpc-dev")
+endif()
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libpccl${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), libprotobuf-dev, libsqlite3-dev, libssl-dev, libstdc++-12-dev | libstdc++-dev")
+    "libpccl${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), libprotobuf-dev, libsqlite3-dev, libssl-dev${pccl_deb_upnp}, libstdc++-12-dev | libstdc++-dev")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "collective communication for peers that come and go (headers)
  Headers, the static library, and files for CMake and pkg-config.")
 

@@ -8,7 +8,7 @@
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/exposure.hpp"
-#include "net-real/port_mapping.hpp"
+#include "net-real/port_mapping/port_mapping.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/tls/enrolment.hpp"
@@ -32,7 +32,6 @@ namespace pccl::real {
 namespace {
 
 constexpr core::Duration leave_time = 2 * core::second;
-constexpr core::Duration port_mapping_time = 2 * core::second;
 // A certificate that could not be renewed is tried again after this time.
 constexpr std::chrono::seconds renew_again{30};
 
@@ -232,20 +231,26 @@ struct PeerRuntime::State final : LoopClient {
         const auto& bound = settings.bind_address;
         if (bound && (bound->is_v6 || core::is_confined(*bound))) return;
         std::string why;
+        core::Endpoint listener = bound.value_or(core::Endpoint{});
+        listener.port = loop->port();
         mapping = PortMapping::ask(
-            loop->port(), port_mapping_time, [this](Severity severity, std::string_view text) { log(severity, text); },
-            why);
+            listener, [this](Severity severity, std::string_view text) { log(severity, text); }, why);
         if (mapping != nullptr && is_private(mapping->outer())) {
-            why = core::formatted("its outer address {} is a private one too, so another router is in front of it",
-                                  core::to_text(mapping->outer()));
+            why = core::formatted("{}: its outer address {} is a private one too, so another router is in front of it",
+                                  mapping->way(), core::to_text(mapping->outer()));
             mapping.reset();
         }
-        if (mapping != nullptr)
-            log(Severity::info, core::formatted("the router forwards {} to port {} of this peer",
-                                                core::to_text(mapping->outer()), loop->port()));
-        else
+        if (mapping != nullptr) {
+            log(Severity::info, core::formatted("the router forwards {} to port {} of this peer (by {})",
+                                                core::to_text(mapping->outer()), loop->port(), mapping->way()));
+            if (is_public(mapping->outer()) && !is_secure())
+                log(Severity::warn, core::formatted("{}: the router lets everybody reach this peer, and the run is not "
+                                                    "secure; see docs/security.md, or unset PCCL_PORT_MAPPING",
+                                                    core::to_text(mapping->outer())));
+        } else {
             log(Severity::warn, "the router gives this peer no port (" + why + "); forward one by hand, and set "
                                 "PCCL_ADVERTISE_ADDRESS, or unset PCCL_PORT_MAPPING");
+        }
     }
 
     // ---- certificates

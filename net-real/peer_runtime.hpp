@@ -37,7 +37,7 @@ struct PeerSettings {
     std::uint16_t port_first = 48149;            // the listener takes the first free port of first..last;
     std::uint16_t port_last = 48404;             // both 0: any free port
     std::optional<core::Endpoint> advertised;    // sent to other peers instead of the address that the master sees
-    bool port_mapping = false;  // without `advertised`: start() asks the router for a port, for at most 2 s
+    bool port_mapping = false;  // without `advertised`: start() asks the router for a port, for at most 5 s
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
     bool shared_memory = true;                                 // data connections within this host use it

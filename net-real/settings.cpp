@@ -66,8 +66,8 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "1: data connections between two peers of one host, in one network namespace and of one user, go through shared "
      "memory if both peers allow it; 0: through TCP."},
     {"PCCL_PORT_MAPPING", "0", "0 or 1", "peers",
-     "1: a peer without PCCL_ADVERTISE_ADDRESS asks its router by NAT-PMP to forward a port, which takes at most 2 s "
-     "when the peer starts, and gives the port back when it ends; other peers dial that port."},
+     "1: a peer without PCCL_ADVERTISE_ADDRESS asks its router, by PCP, NAT-PMP or UPnP, to forward a port, which "
+     "takes at most 5 s when the peer starts, and gives the port back when it ends; other peers dial that port."},
     {"PCCL_INVITE", "none", "what `pccl-master invite` printed", "peers",
      "Joins a secure run (docs/security.md): contains the address of the master, which is used in place of the "
      "program's, the hash of the run's authority, and a secret."},

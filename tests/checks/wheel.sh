@@ -13,7 +13,7 @@ cp "$wheel" "$(dirname "$0")/wheel_user.py" "$root/tmp/"
 chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive sh -euc '
     apt-get -qq update
     apt-get -qq install -y --no-install-recommends python3-venv python3-numpy >/tmp/install.log 2>&1 || { tail -n 20 /tmp/install.log; exit 1; }
-    for package in libprotobuf-lite32 libsqlite3-dev libboost1.81-dev g++; do
+    for package in libprotobuf-lite32 libminiupnpc17 libsqlite3-dev libboost1.81-dev g++; do
         ! dpkg -s $package >/dev/null 2>&1 || { echo "$package is installed: this root shows nothing"; exit 1; }
     done
     python3 -m venv --system-site-packages /tmp/venv

@@ -1,8 +1,8 @@
 // nat_pmp_router OUTER LIFETIME: answers NAT-PMP (RFC 6886) at 192.168.1.1, as a router does, and forwards ports by
 // nftables. The table `ip box` must have a chain `pre` for destination NAT.
 //
-// It ignores the first datagram, because the network may lose one. It gives another outer port than it is asked for,
-// and prints "mapped INNER OUTER" and "unmapped INNER". It ends with its standard input.
+// It ignores the first datagram, because the network may lose one. It does not know PCP, and says so. It gives another
+// outer port than it is asked for, and prints "mapped INNER OUTER" and "unmapped INNER". It ends with its standard input.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -53,8 +53,14 @@ int main(int argc, char** argv) {
         sockaddr_in from{};
         socklen_t length = sizeof from;
         const ssize_t got = ::recvfrom(router, request, sizeof request, 0, reinterpret_cast<sockaddr*>(&from), &length);
-        if (first || got < 2 || request[0] != 0) continue;
+        if (first || got < 2) continue;
         std::array<unsigned char, 16> answer{};
+        if (request[0] != 0) {
+            answer[1] = static_cast<unsigned char>(request[1] | 128);
+            answer[3] = 1;  // unsupported version
+            ::sendto(router, answer.data(), 8, 0, reinterpret_cast<const sockaddr*>(&from), length);
+            continue;
+        }
         answer[1] = static_cast<unsigned char>(request[1] | 128);
         std::size_t bytes = 12;
         if (request[1] == 0) {

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <array>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 using namespace integration;
 
@@ -37,12 +39,20 @@ enum class Router {
     cone,       // keeps ports; lets in only what comes from an address and port that was dialled
     open,       // the same, and forwards the listener's port
     symmetric,  // another outer port for each connection
-    mapping,    // the same, but it gives its host a port that it asks for
+    mapping,    // the same, but it gives its host a port that it asks for by NAT-PMP (nat_pmp_router.cpp)
+    pcp,        // the same with Debian's miniupnpd, and by PCP only
+    nat_pmp,    // by NAT-PMP only
+    upnp,       // by UPnP only
     shared,     // the router of the host before it
 };
 
+constexpr const char* miniupnpd = "/usr/sbin/miniupnpd";
+
+bool has_miniupnpd(Router kind) { return kind == Router::pcp || kind == Router::nat_pmp || kind == Router::upnp; }
+
 // 203.0.113.1: the master. Host i: 203.0.113.(21 + i), or 192.168.1.2 behind 203.0.113.(11 + i); the next hosts of the
-// same router: 192.168.1.3 and so on.
+// same router: 192.168.1.3 and so on. A router with miniupnpd also has 11.0.113.(11 + i), because miniupnpd gives no
+// ports of addresses that are for examples.
 class Internet {
 public:
     Internet() {
@@ -81,6 +91,7 @@ public:
                      router_ + " link set " + port + " master lan up; ip -n " + host + " addr add 192.168.1." +
                      std::to_string(2 + inside_++) + "/24 dev eth0; ip -n " + host + " link set eth0 up; ip -n " +
                      host + " route add default via 192.168.1.1";
+            if (has_miniupnpd(kind)) steps += "; ip -n " + router_ + " addr add 11." + outer.substr(4) + "/24 dev wan";
             if (kind != Router::shared) {
                 steps += "; ip netns exec " + router_ + " nft -f - <<'END'\n" + rules(kind) + "END\n";
             }
@@ -98,7 +109,7 @@ private:
     static std::string rules(Router kind) {
         std::string text = "table ip box {\n"
                            " chain post { type nat hook postrouting priority 100; oifname wan masquerade ";
-        text += kind == Router::symmetric || kind == Router::mapping ? "random,fully-random" : "";
+        text += kind == Router::cone || kind == Router::open ? "" : "random,fully-random";
         text += "; }\n chain in { type filter hook input priority 0; iifname wan ct state established,related accept; "
                 "iifname wan drop; }\n"
                 " chain through { type filter hook forward priority 0; iifname wan ct state established,related "
@@ -107,13 +118,56 @@ private:
             text += " chain pre { type nat hook prerouting priority -100; iifname wan tcp dport 48149 dnat to "
                     "192.168.1.2; }\n";
         if (kind == Router::mapping) text += " chain pre { type nat hook prerouting priority -100; }\n";
-        return text + "}\n";
+        // The first byte of a request is the version: 0 of NAT-PMP, 2 of PCP.
+        if (kind == Router::pcp || kind == Router::nat_pmp)
+            text += std::string(" chain ask { type filter hook input priority 0; iifname lan udp dport 5351 @th,64,8 "
+                                "!= ") +
+                    (kind == Router::pcp ? "2" : "0") + " drop; }\n";
+        text += "}\n";
+        if (has_miniupnpd(kind))
+            text += "table inet filter { chain miniupnpd { }\n chain prerouting_miniupnpd { }\n"
+                    " chain postrouting_miniupnpd { }\n chain prerouting { type nat hook prerouting priority -100; "
+                    "jump prerouting_miniupnpd; }\n}\n";
+        return text;
     }
 
     bool works_ = false;
     int hosts_ = 0;
     std::string router_;  // of the host that was added last
     int inside_ = 0;      // hosts behind it
+};
+
+// Debian's miniupnpd in the namespace of a router. It has an outer address of its own.
+class Miniupnpd {
+public:
+    Miniupnpd(const std::string& router, const std::string& outer, Router kind) : router_(router) {
+        std::ofstream file(directory_.path() + "/conf");
+        file << "ext_ifname=wan\next_ip=" << outer << "\nlistening_ip=lan\nhttp_port=5000\nipv6_disable=yes\n"
+             << "enable_natpmp=" << (kind == Router::upnp ? "no" : "yes")
+             << "\nenable_upnp=" << (kind == Router::upnp ? "yes" : "no")
+             << "\nsecure_mode=yes\nsystem_uptime=no\nuuid=00000000-0000-0000-0000-000000000001\n"
+             << "upnp_table_name=filter\nupnp_nat_table_name=filter\nlease_file=" << directory_.path() << "/leases\n"
+             << "allow 1024-65535 192.168.1.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n";
+        file.close();
+        process_.emplace(std::vector<std::string>{"/bin/sh", "-c",
+                                                  "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec " + router + " " +
+                                                      miniupnpd + " -d -f " + directory_.path() + "/conf -P " +
+                                                      directory_.path() + "/pid"});
+        if (!process_->says(kind == Router::upnp ? "HTTP listening on port" : "Listening for NAT-PMP/PCP traffic"))
+            throw std::runtime_error("miniupnpd: " + process_->log_text());
+    }
+    // Waits until it forwards a port, or no port at all.
+    bool forwards(bool wanted) const {
+        return shell("for i in $(seq 300); do ip netns exec " + router_ +
+                     " nft list chain inet filter prerouting_miniupnpd | grep -q dnat; [ $? = " + (wanted ? "0" : "1") +
+                     " ] && exit 0; sleep 0.1; done; exit 1");
+    }
+    std::string log_text() const { return process_->log_text(); }
+
+private:
+    const std::string router_;
+    StateDirectory directory_;
+    std::optional<Process> process_;
 };
 
 class Peer : public Process {
@@ -136,11 +190,14 @@ public:
         for (const Router kind : routers) {
             const std::string number = std::to_string(spaces_.size());
             spaces_.push_back(internet.add(kind));
+            const std::string last = std::to_string(11 + spaces_.size() - 1);
+            if (has_miniupnpd(kind))
+                daemons_.push_back(std::make_unique<Miniupnpd>("router" + number, "11.0.113." + last, kind));
             if (kind != Router::mapping) continue;
             givers_.push_back(std::make_unique<Process>(std::vector<std::string>{
                 "/bin/sh", "-c",
-                "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec router" + number + " " PCCL_TEST_NAT_PMP " 203.0.113." +
-                    std::to_string(11 + spaces_.size() - 1) + " 2"}));
+                "PATH=$PATH:/usr/sbin:/sbin; exec ip netns exec router" + number +
+                    " " PCCL_TEST_NAT_PMP " 203.0.113." + last + " 2"}));
             if (givers_.back()->expect_line() != "ready") throw std::runtime_error("nat_pmp_router");
         }
         std::vector<std::string> command{PCCL_TEST_MASTER, "--listen", "203.0.113.1:0"};
@@ -153,20 +210,22 @@ public:
         master_ = std::make_unique<Process>(command, environment);
         const std::string line = master_->expect_line();
         port_ = static_cast<std::uint16_t>(std::stoul(line.substr(line.rfind(':') + 1)));
-        Environment peer{
+        Environment& peer = peer_environment_;
+        peer = {
             {"PCCL_PEER_TIMEOUT_MS", "3000"}, {"PCCL_LOG_LEVEL", "INFO"}, {"PCCL_PORT_RANGE", "48149-48200"}};
         for (const std::string& space : spaces_) {
             if (secure) {
                 Process invite({PCCL_TEST_MASTER, "invite", "--state-dir", directory_->path()});
                 peer["PCCL_INVITE"] = invite.expect_line();
             }
-            peer["PCCL_PORT_MAPPING"] = givers_.empty() ? "0" : "1";
+            peer["PCCL_PORT_MAPPING"] = givers_.empty() && daemons_.empty() ? "0" : "1";
             peers_.push_back(std::make_unique<Peer>(space, port_, peer));
         }
     }
     Peer& operator[](std::size_t index) { return *peers_.at(index); }
     Process& master() { return *master_; }
     Process& giver(std::size_t index) { return *givers_.at(index); }
+    const Miniupnpd& daemon(std::size_t index) const { return *daemons_.at(index); }
     void end_peers() {
         for (const auto& peer : peers_) peer->ask("destroy");
     }
@@ -182,6 +241,7 @@ public:
     std::string logs() const {
         std::string text = "---- master\n" + master_->log_text();
         for (const auto& peer : peers_) text += "---- peer\n" + peer->log_text();
+        for (const auto& daemon : daemons_) text += "---- miniupnpd\n" + daemon->log_text();
         return text;
     }
 
@@ -189,16 +249,15 @@ public:
     bool assemble() {
         REQUIRE(peers_[0]->ask("connect") == std::vector<std::string>{"connect", "0"});
         for (std::size_t i = 1; i < peers_.size(); ++i) {
-            peers_[i]->send("connect");
-            std::optional<std::string> answer;
-            for (int votes = 0; votes < admitted_after && !answer; ++votes) {
-                for (std::size_t k = 0; k < i; ++k) peers_[k]->send("update");
-                for (std::size_t k = 0; k < i; ++k) peers_[k]->expect_line();
-                answer = peers_[i]->poll_line(std::chrono::milliseconds(500));
-            }
-            if (!answer || *answer != "connect 0") return false;
+            if (!admit(i)) return false;
         }
         return true;
+    }
+    // The last peer is killed, and another one joins in its place.
+    bool replace_last() {
+        peers_.pop_back();
+        peers_.push_back(std::make_unique<Peer>(spaces_.back(), port_, peer_environment_));
+        return admit(peers_.size() - 1);
     }
     void kill(std::size_t index) { peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index)); }
 
@@ -224,11 +283,25 @@ public:
     Internet internet;
 
 private:
+    // Peer `i` joins those before it.
+    bool admit(std::size_t i) {
+        peers_[i]->send("connect");
+        std::optional<std::string> answer;
+        for (int votes = 0; votes < admitted_after && !answer; ++votes) {
+            for (std::size_t k = 0; k < i; ++k) peers_[k]->send("update");
+            for (std::size_t k = 0; k < i; ++k) peers_[k]->expect_line();
+            answer = peers_[i]->poll_line(std::chrono::milliseconds(500));
+        }
+        return answer == "connect 0";
+    }
+
     std::vector<std::string> spaces_;
+    Environment peer_environment_;
     std::optional<StateDirectory> directory_;
     std::unique_ptr<Process> master_;
     std::uint16_t port_ = 0;
     std::vector<std::unique_ptr<Process>> givers_;
+    std::vector<std::unique_ptr<Miniupnpd>> daemons_;
     std::vector<std::unique_ptr<Peer>> peers_;
 };
 
@@ -335,7 +408,8 @@ TEST_CASE("both behind strict translators that give ports: they connect, ports a
     REQUIRE(together);
     CHECK(run.reduce(1));
     for (std::size_t i = 0; i < 2; ++i) {
-        CHECK(run[i].says("the router forwards 203.0.113.1" + std::to_string(1 + i) + ":49149"));
+        CHECK(run[i].says("the router forwards 203.0.113.1" + std::to_string(1 + i) + ":49149 to port 48149 of this "
+                                                                                      "peer (by NAT-PMP)"));
         // The first one, and two renewals.
         for (int k = 0; k < 3; ++k) CHECK(run.giver(i).expect_line() == "mapped 48149 49149");
     }
@@ -351,12 +425,63 @@ TEST_CASE("both behind strict translators that give ports: they connect, ports a
     }
 }
 
+namespace {
+
+// Two peers behind strict routers of this kind connect, reduce, and give their ports back.
+void gives_ports(Router kind, const std::string& name) {
+    if (!possible()) return;
+    if (::access(miniupnpd, X_OK) != 0) {
+        WARN("skipped: there is no miniupnpd (Debian: miniupnpd-nftables)");
+        return;
+    }
+    Run run({kind, kind}, false);
+    const bool together = run.assemble();
+    INFO(run.logs());
+    REQUIRE(together);
+    CHECK(run.reduce(1));
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(run[i].says("the router forwards 11.0.113.1" + std::to_string(1 + i) +
+                          ":48149 to port 48149 of this peer (by " + name + ")"));
+        CHECK(run.daemon(i).forwards(true));
+    }
+    CHECK(run.reduce(2));
+    const auto [code, text] = run.doctor(0);
+    INFO(text);
+    CHECK(text.find("gives ports to peers that ask with PCCL_PORT_MAPPING=1: it speaks " + name + " (") !=
+          std::string::npos);
+    // The router still has the port of the peer that was killed. It belongs to the next one.
+    const bool replaced = run.replace_last();
+    INFO(run.logs());
+    REQUIRE(replaced);
+    CHECK(run[1].says("the router forwards 11.0.113.12:48149 to port 48149 of this peer (by " + name + ")"));
+    CHECK(run.reduce(3));
+    run.end_peers();
+    for (std::size_t i = 0; i < 2; ++i) CHECK(run.daemon(i).forwards(false));
+}
+
+}  // namespace
+
+TEST_CASE("both behind strict translators that give ports by PCP only") { gives_ports(Router::pcp, "PCP"); }
+
+TEST_CASE("both behind strict translators that give ports by NAT-PMP only") {
+    gives_ports(Router::nat_pmp, "NAT-PMP");
+}
+
+TEST_CASE("both behind strict translators that give ports by UPnP only") {
+#ifdef PCCL_HAS_UPNP
+    gives_ports(Router::upnp, "UPnP");
+#else
+    WARN("skipped: this build has no UPnP, because libminiupnpc-dev was not there");
+#endif
+}
+
 TEST_CASE("a peer whose router gives no ports says so, and joins as if it had not asked") {
     if (!possible()) return;
     Run run({Router::mapping, Router::cone}, false);
     const bool together = run.assemble();
     INFO(run.logs());
     REQUIRE(together);
-    CHECK(run[1].says("the router gives this peer no port"));
+    CHECK(run[1].says("the router gives this peer no port (PCP: the router does not speak it; NAT-PMP: the router does "
+                      "not speak it; UPnP: "));
     CHECK(run.reduce(1));
 }

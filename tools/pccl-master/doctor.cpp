@@ -10,7 +10,7 @@
 #include "net-real/event_loop.hpp"
 #include "net-real/exchange.hpp"
 #include "net-real/exposure.hpp"
-#include "net-real/port_mapping.hpp"
+#include "net-real/port_mapping/port_mapping.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
 #include "net-real/sockets.hpp"
@@ -318,9 +318,7 @@ private:
                         formatted("the master sees this host at its own address, {}", host_of(local)));
             return;
         }
-        if (Endpoint outer; has_router_port(outer))
-            report_.add(Mark::good, "router", formatted("{} gives ports to peers that ask with PCCL_PORT_MAPPING=1",
-                                                        host_of(outer)));
+        tell_router();
         const std::string text = formatted("{} here, {} for others: a translator (NAT) is in between", host_of(local),
                                            host_of(seen));
         if (local.port != port_) {
@@ -333,15 +331,36 @@ private:
                                   "others reach",
                                   text, seen.port, local.port),
                         "if it is a router of yours, forward a port to this host, and set PCCL_ADVERTISE_ADDRESS, or "
-                        "let it do so for peers (NAT-PMP) and set PCCL_PORT_MAPPING=1");
+                        "let it do so for peers (PCP, NAT-PMP or UPnP) and set PCCL_PORT_MAPPING=1");
         }
     }
 
-    static bool has_router_port(Endpoint& outer) {
-        std::string why;
-        const auto found = real::outer_address_of_router(core::second, why);
-        if (found) outer = *found;
-        return found.has_value() && !real::is_private(*found);
+    void tell_router() {
+        std::string spoken, others, why;
+        std::optional<Endpoint> outer;
+        for (const real::ExaminedWay& way : real::examine_router(why)) {
+            if (way.speaks)
+                spoken += (spoken.empty() ? "" : ", ") + way.name;
+            else
+                others += (others.empty() ? "" : "; ") + way.name + ": " + way.why;
+            if (way.outer) outer = way.outer;
+        }
+        const std::string other_ways = others.empty() ? "" : formatted(" ({})", others);
+        if (spoken.empty())
+            report_.add(Mark::note, "router",
+                        formatted("gives no ports{}", others.empty() ? " (" + why + ")" : other_ways),
+                        "if it is a router of yours, switch on PCP, NAT-PMP or UPnP there and set PCCL_PORT_MAPPING=1, "
+                        "or forward a port to this host");
+        else if (outer && real::is_private(*outer))
+            report_.add(Mark::note, "router",
+                        formatted("speaks {}{}, but is itself behind another router: its outer address {} is private",
+                                  spoken, other_ways, host_of(*outer)),
+                        "PCCL_PORT_MAPPING does not help here; forward a port in both routers, or let the first one "
+                        "only bridge");
+        else
+            report_.add(Mark::good, "router",
+                        formatted("gives ports to peers that ask with PCCL_PORT_MAPPING=1: it speaks {}{}{}", spoken,
+                                  other_ways, outer ? formatted(", and is {} for others", host_of(*outer)) : ""));
     }
 
     void tell_reached(bool dials, bool translated, bool keeps_ports, const Endpoint& seen) {
