@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -308,6 +309,13 @@ TEST_CASE("PCP: all requests for one mapping have one nonce; another port has an
     REQUIRE(nonces.size() >= 3);
     CHECK(nonces[0] == nonces[1]);
     CHECK(nonces.front() != nonces.back());
+    // As after a restart.
+    std::string id;
+    std::getline(std::ifstream("/etc/machine-id") >> std::ws, id);
+    if (id.size() < 32) return;
+    const auto again = make_pcp(fake.router(), fake.port);
+    REQUIRE(again->map(48149, v4(0, 0, 0, 0, 48149), patience(), grant, why));
+    CHECK(nonces.front() == nonces.back());
 }
 
 TEST_CASE("PCP: the reason why there is no mapping") {
