@@ -74,19 +74,23 @@ std::uint64_t Agreements::piece(const Scenario& scenario, const Ledger& ledger, 
         }
         pieces.counts.push_back(left);
     }
+    const auto end_of_seats = [&] {
+        const auto seats = std::min<std::size_t>(world, pieces.processes.size());
+        return pieces.processes.begin() + static_cast<std::ptrdiff_t>(seats);
+    };
     auto place = std::find(pieces.processes.begin(), pieces.processes.end(), process);
-    if (place == pieces.processes.end()) {
+    if (place >= end_of_seats()) {
         // The piece of one that has gone, if there is such a one.
         const auto has_gone = [&](std::uint32_t other) {
             return std::none_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
                 return life.process == other && life.gone_at == open_end;
             });
         };
-        place = std::find_if(pieces.processes.begin(), pieces.processes.end(), has_gone);
-        if (place == pieces.processes.end())
+        const auto free = std::find_if(pieces.processes.begin(), end_of_seats(), has_gone);
+        if (free != end_of_seats())
+            *(place = free) = process;
+        else if (place == pieces.processes.end())
             place = pieces.processes.insert(place, process);
-        else
-            *place = process;
     }
     const auto index = static_cast<std::size_t>(place - pieces.processes.begin());
     return index < pieces.counts.size() ? pieces.counts[index] : 0;

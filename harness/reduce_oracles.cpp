@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 namespace pccl::harness {
@@ -173,11 +174,18 @@ private:
     }
 
     // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input, and that it
-    // sent at `since` or later; or a stranger that replays what a member sent. The other members must agree.
+    // sent at `since` or later, or before it died if the master still counts it; or a stranger that replays what a member
+    // sent. The other members must agree.
     bool takes_part_uninvited(const LaunchFact& own, Instant since = 0) {
+        const auto counts_still = [&](std::uint32_t node, Instant at) {
+            return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& life) {
+                return life.node == node && life.asked_at <= at && at <= life.gone_at && life.gone_at <= own.begin &&
+                       excuses_.counted_until(life.gone_at) >= own.begin;
+            });
+        };
         std::set<std::uint32_t> liars;
         for (const auto& [node, at] : ledger_.false_bytes) {
-            if (at >= since && at <= own.end) liars.insert(node);
+            if (at <= own.end && (at >= since || counts_still(node, at))) liars.insert(node);
         }
         const auto replays = static_cast<std::size_t>(std::count_if(
             ledger_.stranger_hellos.begin(), ledger_.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
