@@ -7,6 +7,7 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace pccl::core {
@@ -16,6 +17,7 @@ namespace {
 // A newcomer is tried with this many members, one after the other, before it counts as unreachable.
 constexpr std::uint32_t anchors_tried = 3;
 constexpr std::size_t searches_max = 4;
+constexpr std::size_t together_max = 8;  // newcomers for which a ring with several of them is searched
 // A newcomer behind a translator is turned away after so many turns in which it was not reached.
 constexpr std::uint32_t turns_in_vain = 1;
 
@@ -345,6 +347,38 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring, const
         chain = true;  // the ring that was found has no forbidden edge
         admitted.push_back(newcomer);
     }
+    // Newcomers may be admissible only together: one is reached by the ring and reaches another one, which reaches it.
+    std::vector<Uuid> others;
+    for (const auto& entry : list) {
+        if (others.size() < together_max && std::find(ring.begin(), ring.end(), entry.second) == ring.end())
+            others.push_back(entry.second);
+    }
+    const auto is_connected = [&](const Uuid& newcomer) {
+        const auto has = [&](const auto& allowed) {
+            return std::any_of(ring.begin(), ring.end(), allowed) ||
+                   std::any_of(others.begin(), others.end(),
+                               [&](const Uuid& other) { return other != newcomer && allowed(other); });
+        };
+        return has([&](const Uuid& a) { return !forbidden(a, newcomer); }) &&
+               has([&](const Uuid& a) { return !forbidden(newcomer, a); });
+    };
+    std::vector<Uuid> together;
+    std::copy_if(others.begin(), others.end(), std::back_inserter(together), is_connected);
+    const auto joins = [&](const std::vector<Uuid>& some) {
+        std::vector<Uuid> candidate = ring;
+        candidate.insert(candidate.end(), some.begin(), some.end());
+        const auto with = choose_ring(candidate, forbidden);
+        if (!with) return false;
+        ring = *with;
+        admitted.insert(admitted.end(), some.begin(), some.end());
+        return true;
+    };
+    if (together.size() < 2 || joins(together) || together.size() == 2) return admitted;
+    // Two of them, each time another two.
+    const std::size_t turn = admission_turn_ / searches_max;
+    const std::size_t first = turn % together.size();
+    const std::size_t step = 1 + turn / together.size() % (together.size() - 1);
+    joins({together[first], together[(first + step) % together.size()]});
     return admitted;
 }
 
