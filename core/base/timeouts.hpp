@@ -74,8 +74,8 @@ struct Timeouts {
     Duration comparison() const { return 30 * peer; }
     // If no ring is left, edges that an earlier ring gave up are tried again, but not more often than this.
     Duration rarely() const { return 64 * peer; }
-    // A member whose vote is awaited may hash or copy, and say so, for so long after its last answer: far longer than any
-    // content takes, but a member that lies says it for ever.
+    // A member whose vote is awaited may hash or copy, and say so, for so long: far longer than any content takes, but a
+    // member that lies says it for ever.
     Duration works_for_good() const { return 20 * vote; }
     // Direct edges that no collective has used for so long are closed. They cost little, and a collective that finds
     // none goes around the ring. Longer than the time between two outer steps of a training that communicates rarely.

@@ -96,10 +96,7 @@ void VotePatience::restart_clocks() {
 void VotePatience::shift_clocks(Duration time) {
     PROBE(vote_clocks_shifted);
     for (auto& [key, ballot] : ballots_.all()) ballot.shift_clocks(time, turn_.now);
-    for (auto& [uuid, idle] : idle_) {
-        for (Instant* clock : {&idle.free_since, &idle.answered_at, &idle.checked_at})
-            *clock = std::min(turn_.now, *clock + time);
-    }
+    for (auto& [uuid, idle] : idle_) idle.leave_out(time, turn_.now);
 }
 
 // Handles votes that no further member has joined for Timeouts::vote. Missing members that are in no call at all are
@@ -212,10 +209,15 @@ void VotePatience::resumes(const Uuid& member) {
     idle.came_back = turn_.now;
 }
 
+// A member that pauses for the whole limit would be removed in that time if anybody waited, so what it says later is new.
 void VotePatience::works(const Uuid& member) {
+    const Duration limit = turn_.timeouts.vote;
+    if (limit == 0) return;
     Idle& idle = idle_.at(member);
-    const Instant believed_until = idle.answered_at + turn_.timeouts.works_for_good();
-    if (turn_.now > believed_until && turn_.timeouts.vote != 0) PROBE(works_for_ever);
+    if (idle.works_since == never || turn_.now - idle.worked_at > limit) idle.works_since = turn_.now;
+    idle.worked_at = turn_.now;
+    const Instant believed_until = idle.works_since + turn_.timeouts.works_for_good();
+    if (turn_.now > believed_until) PROBE(works_for_ever);
     idle.free_since = std::max(idle.free_since, std::min(turn_.now, believed_until));
 }
 
@@ -236,13 +238,11 @@ void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
 
 void VotePatience::welcome_waited(const Uuid& member, Duration waited) {
     const auto idle = idle_.find(member);
-    if (idle == idle_.end()) return;
-    for (Instant* clock : {&idle->second.free_since, &idle->second.answered_at})
-        *clock = std::min(turn_.now, *clock + waited);
+    if (idle != idle_.end()) idle->second.free_since = std::min(turn_.now, idle->second.free_since + waited);
 }
 
 void VotePatience::check() const {
-    for (const auto& [uuid, idle] : idle_) ASSERT(state_.members.contains(uuid) && idle.answered_at <= idle.free_since);
+    for (const auto& [uuid, idle] : idle_) ASSERT(state_.members.contains(uuid));
 }
 
 }  // namespace pccl::core

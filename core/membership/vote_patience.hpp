@@ -43,7 +43,7 @@ public:
     void resumes(const Uuid& member);
     void removed(const Uuid& member) { idle_.erase(member); }
     // The member hashes its content for a vote, or copies a result. Its application cannot make another call yet. It is
-    // believed for Timeouts::works_for_good() after its last answer.
+    // believed for Timeouts::works_for_good().
     void works(const Uuid& member);
     void answer_leaves(const Uuid& member, std::uint64_t message);
     void acknowledged(const Uuid& member, std::uint64_t messages);
@@ -73,14 +73,23 @@ private:
         // Since when its application could make the next call, because its last answer had arrived. Time in which the
         // master did not run, or made no decisions, is left out.
         Instant free_since = 0;
-        Instant answered_at = 0;  // the same, also while the member says that it works
+        // Since when it says again and again that it works, with no answer in between; never: it does not. And when it
+        // said so last.
+        Instant works_since = never, worked_at = 0;
         std::uint64_t answer_said = 0;  // message number of that answer on its link; 0: it is acknowledged
         // When its time to make the next call is over, the master sends a heartbeat. These are the number of that
         // message on the link and the time when it was sent. A call that the member made in time arrives before the
         // acknowledgement. 0: not sent yet.
         std::uint64_t checked_said = 0;
         Instant checked_at = 0;
-        void frees(Instant now) { free_since = answered_at = now; }
+        void frees(Instant now) {
+            free_since = now;
+            works_since = never;
+        }
+        void leave_out(Duration time, Instant now) {
+            for (Instant* clock : {&free_since, &works_since, &worked_at, &checked_at})
+                if (*clock != never) *clock = std::min(now, *clock + time);
+        }
         // When its current link began to resume. When the resume is complete, the member has declared every call that
         // it made before.
         Instant came_back = 0;

@@ -54,14 +54,15 @@ struct Pair {
         REQUIRE_FALSE(b.refused);
         world.say_hello(b);
     }
-    // Time passes in ticks, and both members send heartbeats.
-    void pass(Duration time) {
+    // Time passes in ticks, and both members send heartbeats. `b_works`: that one says in each that it works.
+    void pass(Duration time, bool b_works = false) {
         for (Duration step = 100 * millisecond; time > 0; time -= step) {
             for (Member* member : {&a, &b}) {
                 if (member->link == 0 || member->refused) continue;
                 proto::PeerMessage message;
                 message.set_heartbeat(member->seen);
                 message.set_heard(member->heard);
+                message.set_works(member == &b && b_works);
                 world.tell(*member, message);
             }
             world.advance(step);
@@ -77,6 +78,19 @@ TEST_CASE("a vote that nobody joins is given up after the limit, and the one tha
     run.pass(limit - second);
     CHECK_FALSE(run.b.refused);
     run.pass(2 * second);
+    CHECK(run.b.refused);
+    CHECK_FALSE(run.a.refused);
+}
+
+TEST_CASE("a member that says that it works is believed for twenty limits, whatever was before, and not for ever") {
+    Pair run;
+    run.pass(30 * limit);  // it computes, and nobody waits
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.pass(19 * limit, true);
+    CHECK_FALSE(run.b.refused);
+    run.pass(2 * limit, true);
+    CHECK_FALSE(run.b.refused);
+    run.pass(limit, true);
     CHECK(run.b.refused);
     CHECK_FALSE(run.a.refused);
 }
