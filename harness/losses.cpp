@@ -153,10 +153,11 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                    });
         });
         if (beside_liar && excuses.use(Excuse::liar)) continue;
+        const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
         // What most members submit to a synchronization is right. One that enforces a content has to be followed by all.
         std::ptrdiff_t honest = 0, liars = 0;
         for (const Life& other : ledger.lives) {
-            if (other.group != l.group || other.gone_at < l.member_until) continue;
+            if (other.group != l.group || left(other) < l.member_until) continue;
             if (other.liar ? other.asked_at <= l.lost_at : other.connected_at <= l.lost_at)
                 ++(other.liar ? liars : honest);
         }
@@ -167,7 +168,6 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if ((outvoted || overruled || denied) && excuses.use(Excuse::liar)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
-        const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
         const auto two_at = [&](Instant at) {
             return std::count_if(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
                        return other.group == l.group && other.connected_at != 0 && other.connected_at <= at &&
