@@ -106,8 +106,8 @@ std::optional<StartMembers> members_in(const proto::StartAnswer& start, const La
         root_found = true;
     }
     const proto::StartMember& mine = start.members(static_cast<int>(start.position()));
-    if (!root_found || uuid_of(mine.peer()) != me ||
-        !pieces_match(launch, members, start.position(), limits)) return {};
+    if (!root_found || uuid_of(mine.peer()) != me || !pieces_match(launch, members, start.position(), limits))
+        return {};
     if (own.kind == CollectiveKind::all_to_all) {
         for (const Piece& piece : members.pieces)
             members.by_index[piece.index].count = piece.for_member(mine.index());

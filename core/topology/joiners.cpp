@@ -320,10 +320,23 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring, const
         admitted.push_back(newcomer);
         return true;
     };
+    // With a search for a ring.
+    const auto joined = [&](const std::vector<Uuid>& newcomers) {
+        std::vector<Uuid> candidate = ring;
+        candidate.insert(candidate.end(), newcomers.begin(), newcomers.end());
+        const auto with = choose_ring(candidate, forbidden);
+        if (!with) return false;
+        ring = *with;
+        chain = true;  // the ring that was found has no forbidden edge
+        admitted.insert(admitted.end(), newcomers.begin(), newcomers.end());
+        return true;
+    };
     std::vector<Uuid> elsewhere;  // may fit elsewhere than at the end of the ring
+    std::vector<Uuid> waiting;    // the first of those that are not appended
     for (const auto& entry : list) {
         const Uuid& newcomer = entry.second;
         if (appended(newcomer)) continue;
+        if (waiting.size() < together_max) waiting.push_back(newcomer);
         const auto from = [&](const Uuid& a) { return !forbidden(a, newcomer); };
         const auto to = [&](const Uuid& a) { return !forbidden(newcomer, a); };
         if (std::any_of(ring.begin(), ring.end(), from) && std::any_of(ring.begin(), ring.end(), to))
@@ -334,51 +347,29 @@ std::vector<Uuid> Joiners::admissible(GroupId id, std::vector<Uuid>& ring, const
     std::size_t in_vain = 0;
     for (std::size_t i = 0; i < elsewhere.size() && in_vain < searches_max; ++i) {
         const Uuid& newcomer = elsewhere[(admission_turn_ + i) % elsewhere.size()];
-        if (appended(newcomer)) continue;
-        std::vector<Uuid> candidate = ring;
-        candidate.push_back(newcomer);
-        const auto with = choose_ring(candidate, forbidden);
-        if (!with) {
-            PROBE(joiner_not_admissible);
-            ++in_vain;
-            continue;
-        }
-        ring = *with;
-        chain = true;  // the ring that was found has no forbidden edge
-        admitted.push_back(newcomer);
+        if (appended(newcomer) || joined({newcomer})) continue;
+        PROBE(joiner_not_admissible);
+        ++in_vain;
     }
-    // Newcomers may be admissible only together: one is reached by the ring and reaches another one, which reaches it.
-    std::vector<Uuid> others;
-    for (const auto& entry : list) {
-        if (others.size() < together_max && std::find(ring.begin(), ring.end(), entry.second) == ring.end())
-            others.push_back(entry.second);
-    }
-    const auto is_connected = [&](const Uuid& newcomer) {
+    // Some newcomers fit only together: a member reaches the first one, and only the last one reaches a member.
+    std::erase_if(waiting, [&](const Uuid& a) { return std::find(ring.begin(), ring.end(), a) != ring.end(); });
+    const auto connected = [&](const Uuid& newcomer) {
         const auto has = [&](const auto& allowed) {
             return std::any_of(ring.begin(), ring.end(), allowed) ||
-                   std::any_of(others.begin(), others.end(),
+                   std::any_of(waiting.begin(), waiting.end(),
                                [&](const Uuid& other) { return other != newcomer && allowed(other); });
         };
         return has([&](const Uuid& a) { return !forbidden(a, newcomer); }) &&
                has([&](const Uuid& a) { return !forbidden(newcomer, a); });
     };
     std::vector<Uuid> together;
-    std::copy_if(others.begin(), others.end(), std::back_inserter(together), is_connected);
-    const auto joins = [&](const std::vector<Uuid>& some) {
-        std::vector<Uuid> candidate = ring;
-        candidate.insert(candidate.end(), some.begin(), some.end());
-        const auto with = choose_ring(candidate, forbidden);
-        if (!with) return false;
-        ring = *with;
-        admitted.insert(admitted.end(), some.begin(), some.end());
-        return true;
-    };
-    if (together.size() < 2 || joins(together) || together.size() == 2) return admitted;
+    std::copy_if(waiting.begin(), waiting.end(), std::back_inserter(together), connected);
+    if (together.size() < 2 || joined(together) || together.size() == 2) return admitted;
     // Two of them, each time another two.
     const std::size_t turn = admission_turn_ / searches_max;
     const std::size_t first = turn % together.size();
     const std::size_t step = 1 + turn / together.size() % (together.size() - 1);
-    joins({together[first], together[(first + step) % together.size()]});
+    joined({together[first], together[(first + step) % together.size()]});
     return admitted;
 }
 
