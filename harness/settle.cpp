@@ -194,6 +194,13 @@ Duration parts_of_chunks_time(const Scenario& s) {
     return s.workload.sync && for_ever ? 3 * (8 * s.timeouts.peer + s.timeouts.grace()) : 0;
 }
 
+// Whether another node than that of `f` does.
+static bool lies_for_ever(const Scenario& s, const Fault& f) {
+    return std::any_of(s.faults.begin(), s.faults.end(), [&](const Fault& other) {
+        return other.kind == FaultKind::liar && other.forever && other.a != f.a;
+    });
+}
+
 static bool may_claim_work(const Fault& f) {
     const std::uint64_t about = f.value >> 8;
     return f.kind == FaultKind::liar && (about == 0 || (about & (lie_heard | lie_works)) != 0);
@@ -224,7 +231,8 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::liar:
         // Only the limit on votes ends a vote that never comes. A synchronization waits for a member that always says
         // that it works (SECURITY.md).
-        return s.timeouts.vote != 0 && (!s.workload.sync || !may_claim_work(f)) &&
+        // Two liars may keep up the operations of their group.
+        return s.timeouts.vote != 0 && (!s.workload.sync || !may_claim_work(f)) && !lies_for_ever(s, f) &&
                (s.core.empty() || !in_core(s, 1 + (f.a - 1) % (nodes - 1)));
     case FaultKind::one_way: return !needed(f.a % nodes) || !needed(f.b % nodes);
     case FaultKind::cut_pair: return !needed(f.a % nodes) || !needed(f.b % nodes) || leaves_rings(s, f);
