@@ -45,6 +45,7 @@ public:
     bool paused(std::uint32_t) override { return false; }
     void defer(std::uint32_t, const Item&) override {}
     LinkId next_accepted_link(std::uint32_t) override { return accepted_++; }
+    void dial_met(std::uint32_t, LinkId, std::uint32_t) override {}
     void bytes_arrived(std::uint32_t, LinkId link, std::span<const Piece> pieces) override {
         const std::uint32_t index = receives_.at(link);
         End& end = ends_[index];

@@ -438,6 +438,7 @@ private:
             return world_.violate(failed.oracle, failed.reason);
         if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
             return world_.violate(wrong.oracle, wrong.reason);
+        constexpr std::uint64_t reserves_most = 4;  // with memory at once, see core/all_reduce/predecessors.hpp
         // A machine may hold slots, one undo copy per started operation and per synchronized state, and early slices.
         const Limits& l = scenario_.limits;
         std::uint64_t operations =
@@ -447,7 +448,7 @@ private:
         if (l.operation_bytes_max != 0) operations = std::min(operations, l.operation_bytes_max);
         const std::uint64_t most = world_.machine_bytes_most() + (lie_ == Lie::memory_most ? 1ull << 40 : 0);
         const std::uint64_t bound =
-            (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * (nodes() + 1) +
+            (1u << 16) + operations + std::uint64_t{l.eager_bytes} * (scenario_.uneven_limits ? 4 : 1) * reserves_most +
             (2ull * 8 * (scenario_.workload.state_elements_max + 1) + 64) * scenario_.workload.entries +
             std::uint64_t{l.chunk_bytes} * (l.chunks_in_flight + l.hashes_in_flight + 2);
         if (most > bound) {

@@ -1,5 +1,6 @@
 #include "net-sim/driver.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/compute.hpp"
 #include "core/topology/address_rules.hpp"
@@ -527,7 +528,7 @@ void Driver::handle(const Item& item) {
         Link* link = find(item.a);
         if (link == nullptr || link->closing) return;
         link->opened = true;
-        return give(LinkOpened{item.a, world_.network_.own_source(link->connection)});
+        return give(LinkOpened{item.a, world_.network_.own_source(link->connection, link->side)});
     }
     case ItemKind::refused: {
         Link* link = find(item.a);
@@ -578,6 +579,15 @@ bool Driver::knows(std::uint32_t connection) const {
     return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
         return entry.second->connection == connection && !entry.second->closing;
     });
+}
+
+void Driver::dial_met(LinkId id, std::uint32_t connection) {
+    Link* link = find(id);
+    ASSERT(link != nullptr && !link->opened);
+    if (world_.recorder_ != nullptr) world_.recorder_->link_ends(world_.now_, link->connection, link->side);
+    link->connection = connection;
+    link->side = 1;
+    if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);
 }
 
 void Driver::link_ended(LinkId id, const char* reason) {

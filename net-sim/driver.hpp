@@ -53,6 +53,7 @@ public:
     // --- called by World for items of the queue ----------------------------------------------------------------------
     void handle(const Item& item);
     void bytes_arrived(LinkId link, std::span<const Piece> pieces);
+    void dial_met(LinkId link, std::uint32_t connection);
     void link_ended(LinkId link, const char* reason);
     void room_made(LinkId link);
 
@@ -106,7 +107,7 @@ private:
             : id(name), connection(connection_), side(side_), decoder(limits) {}
         LinkId id;
         std::uint32_t connection;
-        std::uint32_t side;  // 0: dialled, 1: accepted
+        std::uint32_t side;  // 0: dialled, 1: accepted, or dialled too and met the other dial
         bool opened = false;
         bool closing = false;  // the machine has closed it; queued output still leaves
         bool gone = false;     // drop() was called; tidy() will erase it

@@ -132,7 +132,7 @@ std::uint32_t Network::dial(std::uint32_t node, LinkId link, const Endpoint& tar
     c.window = static_cast<std::size_t>(latencies_.log_uniform(parameters_.window_low, parameters_.window_high));
     c.ends[0] = End{node, receiver_.incarnation(node), link, true};
     c.port = source_port != 0 ? source_port : static_cast<std::uint16_t>(32'768 + index % 28'000);
-    if (translators_.behind(node)) c.source = translators_.dials(node, own_source(index), target, now_);
+    if (translators_.behind(node)) c.source = translators_.dials(node, own_source(index, 0), target, now_);
     std::uint32_t to = node_of(target);
     if (Translators::is_outer(target)) {
         c.target = target;
@@ -164,14 +164,17 @@ void Network::syn(const Item& item) {
     if (!dialler.open || c.accepted) return;
     auto port = static_cast<std::uint16_t>(item.incarnation);
     bool let_in = true;
+    std::optional<std::uint32_t> other;  // a dial that this one meets
     if (c.target.port != 0) {
-        const auto inward = translators_.inward(seen_source(static_cast<std::uint32_t>(item.a)), c.target, now_);
-        let_in = inward && inward->second == listen_port;
+        const Endpoint source = seen_source(static_cast<std::uint32_t>(item.a));
+        const auto inward = translators_.inward(source, c.target, now_);
+        if (inward) other = dial_between(inward->first, inward->second, source);
+        let_in = inward && (other || inward->second == listen_port);
         if (let_in) std::tie(c.ends[1].node, port) = *inward;
     }
     const std::uint32_t to = c.ends[1].node;
-    Reach reach = let_in ? receiver_.reach(to, port) : Reach::silent;
-    if (const auto closed = closed_ports_.find(to); let_in && closed != closed_ports_.end())
+    Reach reach = !let_in ? Reach::silent : other ? Reach::listening : receiver_.reach(to, port);
+    if (const auto closed = closed_ports_.find(to); let_in && !other && closed != closed_ports_.end())
         reach = closed->second ? Reach::refusing : Reach::silent;
     const bool swallowed = c.attempts == 0 && faults_.chance(parameters_.black_hole_per_million);
     if (swallowed) {
@@ -196,6 +199,7 @@ void Network::syn(const Item& item) {
                  0);
         return;
     }
+    if (other) return meet(static_cast<std::uint32_t>(item.a), *other);
     const bool close_again = faults_.chance(parameters_.accept_close_per_million);
     if (close_again) dial_faults_.push_back(DialFault{dialler.node, to, now_, false});
     accept(static_cast<std::uint32_t>(item.a), close_again);
@@ -222,10 +226,43 @@ void Network::accept(std::uint32_t index, bool close_again) {
     schedule(now_, ItemKind::accepted, listener.node, listener.incarnation, listener.link, index);
 }
 
-Endpoint Network::own_source(std::uint32_t connection) const {
+// A dial from this port of the node to `target` that nothing has answered yet.
+std::optional<std::uint32_t> Network::dial_between(std::uint32_t node, std::uint16_t port,
+                                                   const Endpoint& target) const {
+    for (std::size_t i = connections_.size(); i-- > 0;) {
+        const Connection& c = connections_[i];
+        const End& dialler = c.ends[0];
+        if (dialler.node == node && c.port == port && c.target == target && dialler.open && !c.accepted)
+            return static_cast<std::uint32_t>(i);
+    }
+    return std::nullopt;
+}
+
+// Two dials become one connection (simultaneous open): `index`, whose packet has reached the other dialler. That one
+// answers, and knows of the connection when the answer to this has come back.
+void Network::meet(std::uint32_t index, std::uint32_t other) {
+    Connection& c = connections_[index];
+    End& waiting = connections_[other].ends[0];
+    c.accepted = c.opened = true;
+    c.ends[1] = waiting;
+    c.port_met = connections_[other].port;
+    waiting.open = false;
+    receiver_.dial_met(waiting.node, waiting.link, index);
+    const Instant first = now_ + travel(waiting.node, c.ends[0].node) + lost_at_dial();
+    const Instant second = first + travel(c.ends[0].node, waiting.node) + lost_at_dial();
+    schedule(first, ItemKind::opened, c.ends[0].node, c.ends[0].incarnation, c.ends[0].link, index);
+    schedule(second, ItemKind::opened, waiting.node, waiting.incarnation, waiting.link, index);
+    note_opening(c, first);
+    note_opening(connections_[other], second);
+    // Bytes must not arrive before the link is open there.
+    c.pipes[1].last_arrival = first;
+    c.pipes[0].last_arrival = second;
+}
+
+Endpoint Network::own_source(std::uint32_t connection, std::uint32_t side) const {
     const Connection& c = connections_[connection];
-    Endpoint own = address_of(c.ends[0].node);
-    own.port = c.port;
+    Endpoint own = address_of(c.ends[side].node);
+    own.port = side == 0 ? c.port : c.port_met;
     return own;
 }
 

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -124,6 +125,8 @@ public:
     virtual bool paused(std::uint32_t node) = 0;
     virtual void defer(std::uint32_t node, const Item& item) = 0;  // deliver it again when the node resumes
     virtual LinkId next_accepted_link(std::uint32_t node) = 0;
+    // The dial is side 1 of this connection now. That it is open is told later.
+    virtual void dial_met(std::uint32_t node, LinkId link, std::uint32_t connection) = 0;
     virtual void bytes_arrived(std::uint32_t node, LinkId link, std::span<const Piece> pieces) = 0;
     virtual void link_ended(std::uint32_t node, LinkId link, const char* reason) = 0;
     virtual void room_made(std::uint32_t node, LinkId link) = 0;
@@ -139,11 +142,12 @@ public:
     void stop_faults() { parameters_.stop_faults(); }
 
     // --- used by drivers -------------------------------------------------------------------------------------------
-    // Returns the index of the connection. Its side 0 is the dialler, side 1 the target.
+    // Returns the index of the connection. Its side 0 is the dialler, side 1 the target. If two dials meet, they become
+    // one connection, see Receiver::dial_met().
     // `source_port`: the local port; 0: any.
     std::uint32_t dial(std::uint32_t node, LinkId link, const Endpoint& target, std::uint16_t source_port = 0);
-    // The dialler's own address of the connection, and the one that the target sees.
-    Endpoint own_source(std::uint32_t connection) const;
+    // The own address of an end that dialled, and the one that the target of side 0 sees.
+    Endpoint own_source(std::uint32_t connection, std::uint32_t side) const;
     Endpoint seen_source(std::uint32_t connection) const;
     Translators& translators() { return translators_; }
     // How many bytes may be written now. While a window is almost full this is 0, because senders avoid tiny segments.
@@ -271,7 +275,8 @@ private:
         Instant dialled = 0;
         Endpoint target;         // only if it is a translator
         Endpoint source;         // as the target sees it; only if the dialler is behind a translator
-        std::uint16_t port = 0;  // of the dialler
+        std::uint16_t port = 0;      // of the dialler
+        std::uint16_t port_met = 0;  // of side 1, if it dialled too
         bool accepted = false;
         bool opened = false;
         std::vector<std::uint8_t> greeting;  // first bytes from side 0
@@ -282,6 +287,8 @@ private:
                   std::uint64_t b);
     void syn(const Item& item);
     void accept(std::uint32_t index, bool close_again);
+    std::optional<std::uint32_t> dial_between(std::uint32_t node, std::uint16_t port, const Endpoint& target) const;
+    void meet(std::uint32_t index, std::uint32_t other);
     bool waits_for_downlink(const Item& item, Pipe& pipe, std::uint32_t target);
     void hold(Pipe& pipe, const Item& item);
     void arrive(const Item& item, Connection& connection, Pipe& pipe, std::uint32_t side);

@@ -4,8 +4,7 @@
 // only the address of the translator. It leads no connection of the site back into it. A dial from inside gets an outer
 // port, and lets connections in that come from its target to this port, until it is idle for too long.
 //
-// The network asks where a dial comes from and whom it reaches. Established connections pass as long as they live. Two
-// dials that meet are not one connection here: the one that comes first gets no answer, and is repeated.
+// The network asks where a dial comes from and whom it reaches. Established connections pass as long as they live.
 #pragma once
 
 #include "core/base/ids.hpp"

@@ -211,6 +211,9 @@ public:
     bool paused(std::uint32_t node) override { return now_ < nodes_[node].paused_until; }
     void defer(std::uint32_t node, const Item& item) override { nodes_[node].deferred.push_back(item); }
     LinkId next_accepted_link(std::uint32_t node) override { return nodes_[node].driver->next_accepted_link(); }
+    void dial_met(std::uint32_t node, LinkId link, std::uint32_t connection) override {
+        nodes_[node].driver->dial_met(link, connection);
+    }
     void bytes_arrived(std::uint32_t node, LinkId link, std::span<const Piece> pieces) override;
     void link_ended(std::uint32_t node, LinkId link, const char* reason) override;
     void room_made(std::uint32_t node, LinkId link) override;

@@ -207,10 +207,17 @@ const std::set<LinkId>* Predecessors::links_to_choose(const Uuid& remote) const 
 // ---- early slices --------------------------------------------------------------------------------------------------
 
 // Requests memory for the early slices of a neighbour. Not called for newcomers: they send no slices, so many of them
-// cost no memory.
+// cost no memory. After a long pause, many connections of peers that have gone may be accepted at once: all but a few
+// get no memory before one of those is freed, and what they send early is declined.
 void Predecessors::prepare(const Uuid& remote) {
     Reserve& reserve = reserves_.at(remote);
     if (reserve.buffer != 0 || turn_.limits.eager_slices() == 0 || !reserve.free_cells.empty()) return;
+    const auto with_memory = std::count_if(reserves_.begin(), reserves_.end(),
+                                           [](const auto& entry) { return entry.second.buffer != 0; });
+    if (with_memory >= reserves_with_memory_max) {
+        PROBE(reserve_waits_for_others);
+        return;
+    }
     reserve.buffer = memory_.request(static_cast<std::uint64_t>(turn_.limits.eager_slices()) * turn_.limits.slice_bytes,
                                      ReserveMemory{remote});
     for (std::uint32_t cell = turn_.limits.eager_slices(); cell > 0; --cell) reserve.free_cells.push_back(cell - 1);
@@ -315,8 +322,15 @@ void Predecessors::free_cell(const Uuid& remote, std::uint32_t cell) {
         return;
     if (reserve.buffer != 0 && !reserve.usable) return;  // the allocation has no answer yet
     PROBE(reserve_freed);
-    if (reserve.buffer != 0) memory_.free(reserve.buffer);
+    const bool had_memory = reserve.buffer != 0;
+    if (had_memory) memory_.free(reserve.buffer);
     reserves_.erase(it);
+    if (!had_memory) return;
+    const auto waits = std::find_if(reserves_.begin(), reserves_.end(), [&](const auto& entry) {
+        const auto& [neighbour, other] = entry;
+        return other.buffer == 0 && other.free_cells.empty() && !other.links.empty() && !callers_.contains(neighbour);
+    });
+    if (waits != reserves_.end()) prepare(waits->first);
 }
 
 // ---- what comes ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 //
 // Invariants: the slices that are kept before the start is known here fit into the neighbour's reserve. A cell of a
 // reserve is either free or held by one early slice. A reserve is freed when its neighbour has no connection and its
-// last cell is back.
+// last cell is back. No more than a few reserves have memory at once.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
@@ -17,6 +17,7 @@
 #include "core/requests.hpp"
 #include "core/turn.hpp"
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -139,6 +140,9 @@ public:
     std::size_t reserves_kept() const;  // without those whose memory has not come yet: it is freed when it comes
 
 private:
+    // A ring has one predecessor. Others are those of rings before it, whose connections are still open.
+    static constexpr std::ptrdiff_t reserves_with_memory_max = 4;
+
     struct Reserve {
         BufferId buffer = 0;
         bool usable = false;

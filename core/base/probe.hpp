@@ -258,6 +258,7 @@
     X(scratch_limit_too_small, "all-reduce", "operation refused for good: alone it needs too much scratch memory")     \
     X(reserve_not_allocated, "all-reduce", "allocation of a reserve for early slices failed")                          \
     X(reserve_freed, "all-reduce", "reserve of a lost neighbour freed")                                                \
+    X(reserve_waits_for_others, "all-reduce", "no memory for early slices: other neighbours that may be gone have it") \
     X(sync_pages_sent, "state-sync", "page of a key list sent: schemas differ")                                        \
     X(sync_second_page_sent, "state-sync", "second page of a key list sent")                                           \
     X(sync_second_page_compared, "state-sync", "key lists are equal on a whole page")                                  \
@@ -306,6 +307,7 @@
     X(offer_taken, "topology", "connection that the target of an edge opened is used")                                 \
     X(holder_offered, "topology", "edge to a holder behind a translator, for a synchronization")                       \
     X(offer_overtakes_a_dial, "topology", "connection that the target opened came before that of the source")          \
+    X(dials_met, "topology", "two dials of both ends became one connection")                                           \
     X(plan_overtakes_a_dial, "topology", "dial ended: a plan named another address, or another port to dial from")     \
     X(offer_not_needed, "topology", "dial for another peer ended: that one has a connection")                          \
     X(bandwidth_test_failed, "topology", "connection of a bandwidth test lost: edge not measured")                     \

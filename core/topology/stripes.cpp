@@ -142,7 +142,10 @@ bool Stripes::offered(LinkId id, const Uuid& target, std::uint32_t stripe) {
 
 void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message) {
     // Both ends have dialled, and the two dials became one connection. The answer to our hello follows.
-    if (link.dialled && message.has_hello() && message.hello().offer()) return;
+    if (link.dialled && message.has_hello() && message.hello().offer()) {
+        PROBE(dials_met);
+        return;
+    }
     const auto it = edges_.find(link.remote);
     if (!message.has_welcome() || message.welcome().from() != to_bytes(link.remote) ||
         !same_secret(link.pass.welcome, message.welcome().pass())) {

@@ -47,6 +47,7 @@ public:
     bool paused(std::uint32_t) override { return false; }
     void defer(std::uint32_t, const Item&) override {}
     LinkId next_accepted_link(std::uint32_t) override { return accepted_ += 2; }
+    void dial_met(std::uint32_t, LinkId, std::uint32_t) override {}
     void bytes_arrived(std::uint32_t, LinkId link, std::span<const Piece> pieces) override {
         Flow& flow = flows_[flow_of_.at(link)];
         for (const Piece& piece : pieces) flow.arrived += piece.length;

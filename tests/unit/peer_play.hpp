@@ -69,13 +69,13 @@ public:
     // Of the master.
     void say(const proto::MasterMessage& message) { say(master_, message); }
     void call(const Command& command) { handle(command); }
-    // A hello of the other peer.
-    proto::LinkMessage hello(const std::string& pass, bool offer) const {
+    // A hello of the other peer, or of `from`.
+    proto::LinkMessage hello(const std::string& pass, bool offer, const Uuid& from = name(9)) const {
         proto::LinkMessage message;
         auto& hello = *message.mutable_hello();
         hello.set_protocol_version(wire::protocol_version);
         hello.set_run_id(to_bytes(name(7)));
-        hello.set_from(to_bytes(name(9)));
+        hello.set_from(to_bytes(from));
         hello.set_to(to_bytes(uuid()));
         hello.set_pass(pass);
         hello.set_offer(offer);
@@ -91,6 +91,8 @@ public:
         votes.clear();
         sends.clear();
         computes.clear();
+        allocations.clear();
+        freed.clear();
         REQUIRE(machine_.handle(now_ += later, event, effects) == Status::ok);
         machine_.check();
         for (const Effect& effect : effects) {
@@ -98,6 +100,8 @@ public:
             if (const auto* close = std::get_if<CloseLink>(&effect)) closed.push_back(close->link);
             if (const auto* payload = std::get_if<SendPayload>(&effect)) sends.push_back(*payload);
             if (const auto* compute = std::get_if<Compute>(&effect)) computes.push_back(*compute);
+            if (const auto* memory = std::get_if<AllocateBuffer>(&effect)) allocations.push_back(memory->buffer);
+            if (const auto* memory = std::get_if<FreeBuffer>(&effect)) freed.push_back(memory->buffer);
             const auto* send = std::get_if<SendControl>(&effect);
             if (send == nullptr) continue;
             if (send->link == master_) {
@@ -118,6 +122,7 @@ public:
     std::vector<proto::Vote> votes;
     std::vector<SendPayload> sends;
     std::vector<Compute> computes;
+    std::vector<BufferId> allocations, freed;
 
 private:
     static PeerConfig config() {
