@@ -90,10 +90,12 @@ static const Ledger::FalseVote* offered_falsely(const Ledger& ledger, const Sync
     return vote == ledger.false_votes.end() ? nullptr : &*vote;
 }
 
-// Whether the member itself named another revision than its program.
-static bool false_revision(const Ledger& ledger, const SyncFact& own) {
+// Whether the member itself named another revision than its program: in this call, or since `before`, which is its last
+// one. The master takes a vote that comes before its call for that of the call.
+static bool false_revision(const Ledger& ledger, const SyncFact& own, const SyncFact& before) {
     return std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
-        return cast_in(ledger, vote, own) && vote.revision != own.revision;
+        return vote.node == ledger.lives[own.life].node && vote.at >= before.end && vote.at <= own.end &&
+               vote.revision != own.revision;
     });
 }
 
@@ -181,7 +183,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision &&
-                !(false_revision(ledger, own) && excuses.use(Excuse::liar))) {
+                !(false_revision(ledger, own, *before) && excuses.use(Excuse::liar))) {
                 return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
                                               text(ledger, *before), text(ledger, own), to_text(own.completion.cause))};
             }

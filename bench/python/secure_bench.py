@@ -4,8 +4,8 @@ Two members reduce one array over TCP, with and without TLS in turn, so that wha
 Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The
 bound is the ratio that encryption alone would cause: what OpenSSL takes for the bytes, shared by the cores.
 Then both run while strangers dial all ports as fast as they can. All processes share the cores of this machine.
-``--wan`` measures on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root), and nothing else.
 Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
+``--wan`` measures reductions and joins on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root).
 """
 
 from __future__ import annotations
@@ -251,6 +251,7 @@ def main() -> int:
               f"{dials[is_secure]} dials")  # fmt: skip
     if options.joins > 0:
         measure_joins(options)
+        measure_revocations(options)
     return 0
 
 
@@ -269,6 +270,8 @@ def measure_wan(options: argparse.Namespace) -> None:
             for _ in range(options.rounds):
                 for is_secure, run in runs.items():
                     times[is_secure] += run.reduce(size, options.iterations)[0]
+        if options.joins > 0:
+            measure_joins(options, network)
         counted = network.end_delay_line()
     print(f"all-reduce of 64 MiB, {_MEMBERS} members, {setting.text()}; {options.rounds} times {options.iterations} in "
           f"turn; packets were at most {counted.get('late_us_p99', 0):.0f} us late (99 %)")  # fmt: skip
@@ -280,15 +283,18 @@ def measure_wan(options: argparse.Namespace) -> None:
           "   (bound: 1.03)")  # fmt: skip
 
 
-def measure_joins(options: argparse.Namespace) -> None:
+def measure_joins(options: argparse.Namespace, network: networks.Network | None = None) -> None:
     joins: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(options.joins):
         for is_secure, times in joins.items():
-            with members(options.programs, is_secure, 1) as run:
+            with members(options.programs, is_secure, 1, network) as run:
                 times.append(run.joined_after)
     join = {is_secure: 1000 * statistics.median(times) for is_secure, times in joins.items()}
     print(f"a peer starts and joins in {join[False]:.0f} ms without TLS, in {join[True]:.0f} ms with an invitation: "
           f"{join[True] - join[False]:.0f} ms longer (bound: 1000 ms and 4 round trips)")  # fmt: skip
+
+
+def measure_revocations(options: argparse.Namespace) -> None:
     revocations = []
     for _ in range(options.joins):
         with members(options.programs, True, 3) as run:
