@@ -155,9 +155,10 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (beside_liar && excuses.use(Excuse::liar)) continue;
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
         // What most members submit to a synchronization is right. One that enforces a content has to be followed by all.
+        // It was removed at some time since it was known to be a member: honest ones may have left before.
         std::ptrdiff_t honest = 0, liars = 0;
         for (const Life& other : ledger.lives) {
-            if (other.group != l.group || left(other) < l.member_until) continue;
+            if (other.group != l.group || left(other) < (other.liar ? l.member_until : l.lost_at)) continue;
             if (other.liar ? other.asked_at <= l.lost_at : other.connected_at <= l.lost_at)
                 ++(other.liar ? liars : honest);
         }
