@@ -133,14 +133,14 @@ def main() -> None:
     options.inner_end = options.inner_lr if options.inner_end is None else options.inner_end
     torch.set_num_threads(1)
     text = char_gpt.read(char_gpt.TEXTS) if options.in_process else torch.empty(0)
-    size = ["--width", str(options.width), "--layers", str(options.layers), "--batch", str(options.batch)]
+    model = ["--width", str(options.width), "--layers", str(options.layers), "--batch", str(options.batch)]
     print(f"{options.peers} peers, {options.steps} inner steps each, rounds of {options.period}, {options.seeds} seeds")
     first = 0.0
     for mode in options.modes:
         runs = [
             train_in_process(mode, options, seed, text)
             if options.in_process
-            else train(mode, options.peers, options.steps, options.period, size, seed)
+            else train(mode, options.peers, options.steps, options.period, model, seed)
             for seed in range(options.first_seed, options.first_seed + options.seeds)
         ]
         loss = sum(one for one, _ in runs) / len(runs)
