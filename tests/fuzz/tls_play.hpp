@@ -134,7 +134,7 @@ private:
     enum Direction { out = 0, back = 1 };  // of the dialler, of the acceptor
 
     struct Sockets {
-        int inner = -1;  // of the stream, which closes it
+        int inner = -1;  // of the stream, which closes it; -1: taken
         int outer = -1;  // of the wire
         Sockets() {
             int both[2];
@@ -143,8 +143,12 @@ private:
             inner = both[0];
             outer = both[1];
         }
-        ~Sockets() { ::close(outer); }
+        ~Sockets() {
+            ::close(outer);
+            if (inner >= 0) ::close(inner);
+        }
         Sockets(const Sockets&) = delete;
+        int take() { return std::exchange(inner, -1); }
     };
 
     // ---- who
@@ -172,10 +176,10 @@ private:
         const Context& acceptor = to_master_ ? world_.master : world_.second;
         using Meeting = TlsStream::Meeting;
         const bool leads = choices_.below(2) == 0;
-        a_ = TlsStream::dialled(ends_[0].inner, dialler.context, protocol_,
+        a_ = TlsStream::dialled(ends_[0].take(), dialler.context, protocol_,
                                 !meets_ ? Meeting::never : leads ? Meeting::leads : Meeting::yields);
-        b_ = meets_ ? TlsStream::dialled(ends_[1].inner, acceptor, protocol_, leads ? Meeting::yields : Meeting::leads)
-                    : TlsStream::accepted(ends_[1].inner, acceptor);
+        b_ = meets_ ? TlsStream::dialled(ends_[1].take(), acceptor, protocol_, leads ? Meeting::yields : Meeting::leads)
+                    : TlsStream::accepted(ends_[1].take(), acceptor);
         require(a_ != nullptr && b_ != nullptr, "no memory for a stream");
         if (fits_ && !to_master_ && !meets_ && choices_.below(2) == 0) a_->use_tickets(world_.tickets, test_uuid(2));
     }
@@ -196,11 +200,11 @@ private:
         direction_ = accepts ? out : back;
         TlsStream* end = nullptr;
         if (accepts) {
-            b_ = TlsStream::accepted(ends_[1].inner, kind_ == 2 ? world_.second : world_.master);
+            b_ = TlsStream::accepted(ends_[1].take(), kind_ == 2 ? world_.second : world_.master);
             end = b_.get();
         } else {
             const bool enrols = kind_ == 1;
-            a_ = TlsStream::dialled(ends_[0].inner, enrols ? world_.stranger : world_.first,
+            a_ = TlsStream::dialled(ends_[0].take(), enrols ? world_.stranger : world_.first,
                                     enrols ? tls::Protocol::enrolment : tls::Protocol::link);
             end = a_.get();
         }

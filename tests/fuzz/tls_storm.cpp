@@ -6,16 +6,23 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include <sys/wait.h>
 
 namespace {
 
+std::ptrdiff_t descriptors() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
 // Plays `first` and those behind it.
 int storm(std::uint64_t first, std::uint64_t plays, std::uint64_t seed) {
     tls_play::World world;
     tls_play::Played sum;
+    const std::ptrdiff_t open_before = descriptors();
     const auto began = std::chrono::steady_clock::now();
     for (std::uint64_t i = first; i < first + plays; ++i) {
         pccl::core::Random random(seed * 1'000'003 + i);
@@ -34,6 +41,11 @@ int storm(std::uint64_t first, std::uint64_t plays, std::uint64_t seed) {
                          static_cast<unsigned long long>(seed), broken.what());
             return 1;
         }
+    }
+    if (descriptors() != open_before) {
+        std::fprintf(stderr, "tls_storm: the plays of seed %llu have left descriptors open\n",
+                     static_cast<unsigned long long>(seed));
+        return 1;
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
