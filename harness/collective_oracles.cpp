@@ -155,6 +155,9 @@ public:
             why = "no program does that";
         }
         if (why == nullptr) return {};
+        // Or a stranger repeated what a member had launched before.
+        if (replaying_strangers(ledger_, excuses_, own.begin, own.end) != 0 && excuses_.use(Excuse::copied_token))
+            return {};
         return {"progress", formatted("{}, though {}: {}", to_text(c.cause), why, text(ledger_, own))};
     }
 

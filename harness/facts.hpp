@@ -43,6 +43,15 @@ core::Instant counted_until(const Ledger& ledger, const Fact& fact, const Excuse
     return gave_up && fact.end != open_end ? fact.end + excuses.seat_kept() : fact.end;
 }
 
+// Strangers whose votes the master may count in this time, because they repeat what a member had said to it.
+inline std::size_t replaying_strangers(const Ledger& ledger, const Excuses& excuses, core::Instant begin,
+                                       core::Instant end) {
+    return static_cast<std::size_t>(std::count_if(
+        ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
+            return hello.name.empty() && hello.at < end && excuses.counted_until(hello.last_said) >= begin;
+        }));
+}
+
 template <class Fact>
 std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& facts) {
     std::vector<Intervals> index(ledger.lives.size());

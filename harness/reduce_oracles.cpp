@@ -187,11 +187,7 @@ private:
         for (const auto& [node, at] : ledger_.false_bytes) {
             if (at <= own.end && (at >= since || counts_still(node, at))) liars.insert(node);
         }
-        const auto replays = static_cast<std::size_t>(std::count_if(
-            ledger_.stranger_hellos.begin(), ledger_.stranger_hellos.end(), [&](const Ledger::StrangerHello& hello) {
-                return hello.name.empty() && hello.at < own.end && excuses_.counted_until(hello.last_said) >= own.begin;
-            }));
-        const std::size_t uninvited = liars.size() + replays;
+        const std::size_t uninvited = liars.size() + replaying_strangers(ledger_, excuses_, own.begin, own.end);
         if (uninvited == 0 || own.completion.world > by_process_.size() + uninvited) return false;
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
