@@ -1,5 +1,6 @@
 // The oracle of lost members: no member is removed, or gives up, without a fault or a mistake of its own program.
 #include "core/base/format.hpp"
+#include "harness/facts.hpp"
 #include "harness/oracles.hpp"
 
 #include <algorithm>
@@ -88,6 +89,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         // The causes behind this one are those of the other member.
         if (says_of_itself(CauseKind::gang_lost)) {
             if (gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
+            // Or the place had been taken by a stranger that repeated what a member of before had said.
+            if (replaying_strangers(ledger, excuses, l.asked_at, l.lost_at) != 0 && excuses.use(Excuse::copied_token))
+                continue;
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
         if (says_of_itself(CauseKind::revoked))
