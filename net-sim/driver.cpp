@@ -581,6 +581,11 @@ bool Driver::knows(std::uint32_t connection) const {
     });
 }
 
+bool Driver::forwards() const {
+    const PeerMachine* const peer = machine_->peer();
+    return peer != nullptr && peer->in_run() && peer->statistics().operations_running != 0;
+}
+
 void Driver::dial_met(LinkId id, std::uint32_t connection) {
     Link* link = find(id);
     ASSERT(link != nullptr && !link->opened);

@@ -73,13 +73,16 @@ public:
     // True while a call to leave or to abort has no answer.
     bool leaving() const;
     std::uint64_t incarnation() const { return incarnation_; }
-    // True if there are no links, calls, launched tags, computes and pending allocations. The machine must then hold no
-    // memory.
+    // True if there are no links, calls, launched tags, computes and pending allocations, and the machine forwards no send
+    // of others. It must then hold no memory.
     bool at_rest() const {
-        return links_.empty() && waiting_.empty() && operations_.empty() && computing_.empty() && allocating_ == 0;
+        return links_.empty() && waiting_.empty() && operations_.empty() && computing_.empty() && allocating_ == 0 &&
+               !forwards();
     }
     // True while an allocation has no answer. The machine cannot free that memory earlier.
     bool allocating() const { return allocating_ != 0; }
+    // A member that has lost all connections goes on to forward: it does not know what became of the operation.
+    bool forwards() const;
     // The process is about to end: it accepts no links, and the machine gets no events. Queued output still leaves.
     void stop() { stopped_ = true; }
     bool stopped() const { return stopped_; }

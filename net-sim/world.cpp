@@ -125,13 +125,7 @@ void World::after(std::uint32_t index) {
         return director_.halted(index);
     }
     const std::uint64_t held = node.driver->buffers().machine_bytes();
-    // A member that has lost all connections may still forward a send of others: until it is connected again it does not
-    // know what became of it.
-    const auto forwards = [&] {
-        const PeerMachine* const peer = node.driver->machine().peer();
-        return peer != nullptr && peer->in_run() && peer->statistics().operations_running != 0;
-    };
-    if (held != 0 && node.plays_peer && node.driver->at_rest() && !forwards())
+    if (held != 0 && node.plays_peer && node.driver->at_rest())
         violate("at-rest",
                 formatted("{} holds {} bytes without a link, a call or an operation", Trace::name(index), held));
     // Not after each event: leftovers stay, and the master's tables grow with the number of peers.

@@ -61,10 +61,10 @@ std::string Process::log_text() const {
     return text;
 }
 
-bool Process::says(const std::string& text, std::chrono::milliseconds guard) const {
+bool Process::says(const std::string& text, std::chrono::milliseconds guard) {
     const auto deadline = Clock::now() + guard;
     for (;;) {
-        const bool last_look = !child_.running() || Clock::now() >= deadline;
+        const bool last_look = child_.reap() || Clock::now() >= deadline;
         if (log_text().find(text) != std::string::npos) return true;
         if (last_look) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

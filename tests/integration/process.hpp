@@ -44,7 +44,7 @@ public:
     // What the process has written to standard error so far.
     std::string log_text() const;
     // Whether it writes this to standard error, now or later. Lines of I/O threads come a little after the event.
-    bool says(const std::string& text, std::chrono::milliseconds guard = hang_guard) const;
+    bool says(const std::string& text, std::chrono::milliseconds guard = hang_guard);
     // Its listening TCP ports.
     std::vector<std::uint16_t> listening_ports() const;
     int open_descriptors() const;
