@@ -3,7 +3,8 @@
 Two members reduce one array over TCP, with and without TLS in turn, so that what else the machine does meets both.
 Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The
 bound is the ratio that encryption alone would cause: what OpenSSL takes for the bytes, shared by the cores.
-Then both run while strangers dial all ports as fast as they can. All processes share the cores of this machine.
+Then both run while strangers dial all ports as fast as they can. Here they also take processor time of this machine,
+which elsewhere they would not. So it is measured, too, while the same strangers dial a port of their own process.
 Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
 ``--wan`` measures reductions and joins on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root).
 """
@@ -23,6 +24,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from compare import networks
 
@@ -36,14 +38,23 @@ def free_port() -> int:
 
 
 class Strangers:
-    """Threads that connect, send bytes that begin a handshake or a frame wrongly, and go away."""
+    """Threads that connect, send bytes that begin a handshake or a frame wrongly, and go away.
+
+    Without ports they dial one of their own, where another thread closes each connection at once.
+    """
 
     def __init__(self, ports: list[int], threads: int) -> None:
         self.dials = 0
-        self._ports, self._over = ports, threading.Event()
+        self.cores = 0.0  # processor time that this process used, by time
+        self._over = threading.Event()
+        self._own = None if ports else socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._ports = ports if self._own is None else [self._own.getsockname()[1]]
         self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(threads)]
+        if self._own:
+            self._threads.append(threading.Thread(target=self._receive, args=(self._own,)))
 
     def __enter__(self) -> Strangers:
+        self._began = time.monotonic(), time.process_time()
         for thread in self._threads:
             thread.start()
         return self
@@ -52,6 +63,14 @@ class Strangers:
         self._over.set()
         for thread in self._threads:
             thread.join()
+        self.cores = (time.process_time() - self._began[1]) / (time.monotonic() - self._began[0])
+
+    def _receive(self, listener: socket.socket) -> None:
+        listener.settimeout(0.1)
+        with listener:
+            while not self._over.is_set():
+                with contextlib.suppress(OSError):
+                    listener.accept()[0].close()
 
     def _run(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -217,7 +236,7 @@ def main() -> int:
     size = options.mib << 20
     times: dict[bool, list[float]] = {False: [], True: []}
     used: dict[bool, list[float]] = {False: [], True: []}
-    stormed, dials = {}, {}
+    stormed: dict[bool, list[Storm]] = {False: [], True: []}
     with members(options.programs, secure=False) as plain, members(options.programs, secure=True) as secure:
         runs = {False: plain, True: secure}
         for _ in range(options.rounds):
@@ -225,10 +244,9 @@ def main() -> int:
                 some, seconds = run.reduce(size, options.iterations)
                 times[is_secure] += some
                 used[is_secure].append(seconds)
-        for is_secure, run in runs.items():
-            with Strangers(run.ports, options.strangers) as storm:
-                stormed[is_secure] = statistics.median(run.reduce(size, options.iterations)[0])
-            dials[is_secure] = storm.dials
+        for _ in range(options.rounds):
+            for is_secure, run in runs.items():
+                stormed[is_secure].append(storm(run, size, options))
     median = {is_secure: statistics.median(own) for is_secure, own in times.items()}
     best = {is_secure: min(own) for is_secure, own in times.items()}
     # Two members send the whole array each; n of them 2 (n - 1) / n of it.
@@ -246,13 +264,43 @@ def main() -> int:
           f"{per_gb[True] / per_gb[False]:32.2f}")  # fmt: skip
     print(f"  AES-128-GCM alone takes {cipher:.2f} s to encrypt and decrypt 1 GB: a ratio of {bound:.2f}")
     for is_secure, name in {False: "without TLS", True: "with TLS"}.items():
-        speed = median[is_secure] / stormed[is_secure]
-        print(f"  {name}, while strangers dial: {stormed[is_secure]:.1f} ms, {speed:.0%} of the speed, "
-              f"{dials[is_secure]} dials")  # fmt: skip
+        print_storms(name, median[is_secure], stormed[is_secure])
     if options.joins > 0:
         measure_joins(options)
         measure_revocations(options)
     return 0
+
+
+class Storm(NamedTuple):
+    """While strangers dial: median times of a reduction in milliseconds, dials a second, cores that they used.
+
+    First with a port of their own, then with those of the run.
+    """
+
+    times: tuple[float, float]
+    dials: tuple[float, float]
+    cores: tuple[float, float]
+
+
+def storm(run: Members, size: int, options: argparse.Namespace) -> Storm:
+    times, dials, cores = [], [], []
+    for ports in [], run.ports:
+        began = time.monotonic()
+        with Strangers(ports, options.strangers) as strangers:
+            times.append(statistics.median(run.reduce(size, options.iterations)[0]))
+        dials.append(strangers.dials / (time.monotonic() - began))
+        cores.append(strangers.cores)
+    return Storm((times[0], times[1]), (dials[0], dials[1]), (cores[0], cores[1]))
+
+
+def print_storms(name: str, undisturbed: float, storms: list[Storm]) -> None:
+    print(f"  {name}, while strangers dial")
+    for i, what in enumerate(["a port of their own", "the run"]):
+        time_taken, dials, cores = (statistics.median(s[field][i] for s in storms) for field in range(3))
+        print(f"    {what:24}{time_taken:7.1f} ms, {undisturbed / time_taken:.0%} of the undisturbed speed; "
+              f"{dials:.0f} dials a second, strangers use {cores:.2f} cores")  # fmt: skip
+    speed = statistics.median(s.times[0] / s.times[1] for s in storms)
+    print(f"    {speed:.0%} of the speed is left when it is the run that they dial (bound: 80 %)")
 
 
 def measure_wan(options: argparse.Namespace) -> None:
