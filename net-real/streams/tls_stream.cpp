@@ -15,9 +15,13 @@ namespace pccl::real {
 namespace {
 
 constexpr std::size_t record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
-constexpr std::size_t record_head_bytes = SSL3_RT_HEADER_LENGTH;
 // A read for at least so many bytes is for the body of a record with payload. See give_input().
 constexpr std::size_t large_read_bytes = 4 << 10;
+// What is read ahead, first and from the first such read on. A system call costs more than a copy within the cache.
+constexpr std::size_t small_read_ahead_bytes = 4 << 10;
+constexpr std::size_t large_read_ahead_bytes = 64 << 10;
+// So many full records leave with one system call.
+constexpr std::size_t records_at_once = 8;
 constexpr int stripe_unsent_bytes = 512 << 10;
 // RFC 8446, 5.5: AES-GCM takes 2^24.5 full records with one key.
 constexpr std::uint64_t records_max = std::uint64_t{1} << 23;
@@ -38,7 +42,7 @@ int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
     const auto* encrypted = reinterpret_cast<const std::uint8_t*>(data);
     std::size_t sent = 0;
     const std::size_t size = static_cast<std::size_t>(bytes);
-    if (stream.sends_at_once_ && !stream.has_unsent() && stream.lost_by_ == 0) {
+    if (stream.sends_at_once_ && !stream.next_goes_with_it_ && !stream.has_unsent() && stream.lost_by_ == 0) {
         ssize_t result = 0;
         do {
             result = ::send(stream.descriptor_, encrypted, size, MSG_NOSIGNAL | (stream.more_follows_ ? MSG_MORE : 0));
@@ -59,9 +63,9 @@ int TlsStream::take_output(BIO* bio, const char* data, int bytes) {
     return bytes;
 }
 
-// OpenSSL asks for the head of a record, then for its body. One system call reads a body into the memory of OpenSSL,
-// and the head of the next record. So nothing is copied but heads and small records. OpenSSL's own reading ahead moves
-// what it has read to the beginning of its buffer, once for each record.
+// OpenSSL asks for the head of a record, then for its body. One system call reads what OpenSSL asks for into its memory,
+// and what comes behind it into in_, from where the next records are copied. OpenSSL's own reading ahead moves what it
+// has read to the beginning of its buffer, once for each record.
 int TlsStream::give_input(BIO* bio, char* target, int bytes) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
@@ -78,8 +82,8 @@ int TlsStream::give_input(BIO* bio, char* target, int bytes) {
         stream.in_begin_ += wanted;
         return static_cast<int>(wanted);
     }
-    const std::size_t ahead = wanted < large_read_bytes ? stream.in_.size() : record_head_bytes;
-    iovec parts[] = {{target, wanted}, {stream.in_.data(), ahead}};
+    if (wanted >= large_read_bytes && stream.stage_ == Stage::open) stream.read_further_ahead();
+    iovec parts[] = {{target, wanted}, {stream.in_.data(), stream.in_.size()}};
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
@@ -96,6 +100,15 @@ int TlsStream::give_input(BIO* bio, char* target, int bytes) {
     stream.in_begin_ = 0;
     stream.in_end_ = static_cast<std::size_t>(got) - direct;
     return static_cast<int>(direct);
+}
+
+// Only once the other end is known. If memory is short, it reads as before.
+void TlsStream::read_further_ahead() {
+    if (in_.size() >= large_read_ahead_bytes) return;
+    try {
+        in_.resize(large_read_ahead_bytes);
+    } catch (const std::bad_alloc&) {
+    }
 }
 
 const BIO_METHOD* TlsStream::socket_method() {
@@ -121,6 +134,7 @@ std::unique_ptr<TlsStream> TlsStream::make(int descriptor, Stage stage, std::sha
                                            tls::Protocol protocol) {
     std::unique_ptr<TlsStream> stream(new TlsStream(descriptor, stage, std::move(context)));
     if (!stream->set_ssl(stage == Stage::connecting, protocol)) return nullptr;
+    stream->in_.resize(small_read_ahead_bytes);
     return stream;
 }
 
@@ -368,13 +382,17 @@ ssize_t TlsStream::send(std::span<const iovec> parts, bool more) {
     for (const iovec& part : parts) bytes += part.iov_len;
     std::size_t taken = 0;
     for (std::size_t offset = 0; taken < bytes && !has_unsent();) {
-        const auto record = next_record(parts, offset);
-        taken += record.size();
-        more_follows_ = more || taken < bytes;
-        if (!encrypt(record.data(), record.size())) return -1;
+        std::size_t records = 0;
+        do {
+            const auto record = next_record(parts, offset);
+            taken += record.size();
+            more_follows_ = more || taken < bytes;
+            next_goes_with_it_ = taken < bytes && ++records < records_at_once;
+            if (!encrypt(record.data(), record.size())) return -1;
+        } while (next_goes_with_it_);
+        if (!send_unsent()) return -1;
     }
     more_follows_ = false;
-    if (!send_unsent()) return -1;
     if (taken > 0 || bytes == 0) return static_cast<ssize_t>(taken);
     errno = EAGAIN;
     return -1;
@@ -387,7 +405,8 @@ bool TlsStream::send_unsent() {
         return false;
     }
     while (sent_ < out_.size()) {
-        const ssize_t sent = ::send(descriptor_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+        const ssize_t sent = ::send(descriptor_, out_.data() + sent_, out_.size() - sent_,
+                                    MSG_NOSIGNAL | (more_follows_ ? MSG_MORE : 0));
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
         if (sent < 0) return false;
@@ -428,6 +447,7 @@ void TlsStream::close() {
     descriptor_ = -1;
     out_ = {};
     gather_ = {};
+    in_ = {};
 }
 
 }  // namespace pccl::real

@@ -1,8 +1,8 @@
 // A stream over a connected socket, encrypted by TLS 1.3, both ends authenticated by certificates.
 //
 // Records are full (16 KiB) where the caller gives enough at a time. Large pieces are encrypted from, and decrypted
-// into, the caller's memory by way of one record of OpenSSL, which the socket takes from there, or fills. Small pieces
-// are copied together first. If the socket has no room for a whole record, the rest is kept. send() therefore takes
+// into, the caller's memory by way of one record of OpenSSL. Several records leave, or come, with one system call. Small
+// pieces are copied together first. If the socket has no room for all of it, the rest is kept. send() therefore takes
 // bytes that are not in the socket yet: see Stream::has_unsent().
 //
 // If both ends dial and meet (TCP's simultaneous open), each has sent the first message of a client. The end that
@@ -16,7 +16,6 @@
 #include "net-real/tls/context.hpp"
 #include "net-real/tls/sessions.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,6 +86,7 @@ private:
     static int take_output(BIO* bio, const char* data, int bytes);
     static int give_input(BIO* bio, char* target, int bytes);
     static const BIO_METHOD* socket_method();
+    void read_further_ahead();
 
     int descriptor_;
     Stage stage_;
@@ -98,10 +98,11 @@ private:
     std::vector<std::uint8_t> out_;  // encrypted; the socket has taken the first sent_ bytes
     std::size_t sent_ = 0;
     bool sends_at_once_ = false;         // not while the handshake goes on: its messages leave together
-    bool more_follows_ = false;          // another record is encrypted at once
+    bool more_follows_ = false;          // another record is encrypted at once, or the caller gives more
+    bool next_goes_with_it_ = false;     // the record waits in out_ for the next one
     int lost_by_ = 0;                    // why the socket takes no more
     std::vector<std::uint8_t> gather_;   // small pieces of one record
-    std::array<std::uint8_t, 4096> in_;  // read ahead: bytes in_begin_ to in_end_
+    std::vector<std::uint8_t> in_;       // read ahead: bytes in_begin_ to in_end_
     std::size_t in_begin_ = 0;
     std::size_t in_end_ = 0;
     tls::SessionPlace tickets_;
