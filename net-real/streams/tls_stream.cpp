@@ -102,9 +102,10 @@ int TlsStream::give_input(BIO* bio, char* target, int bytes) {
     return static_cast<int>(direct);
 }
 
-// Only once the other end is known. If memory is short, it reads as before.
+// Only for an end with a certificate: whoever asks for one gets no memory by long records. If memory is short, it reads
+// as before.
 void TlsStream::read_further_ahead() {
-    if (in_.size() >= large_read_ahead_bytes) return;
+    if (in_.size() >= large_read_ahead_bytes || SSL_get0_peer_certificate(ssl_.get()) == nullptr) return;
     try {
         in_.resize(large_read_ahead_bytes);
     } catch (const std::bad_alloc&) {
