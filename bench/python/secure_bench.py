@@ -4,7 +4,7 @@ Two members reduce one array over TCP, with and without TLS in turn, so that wha
 Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The
 bound is the ratio that encryption alone would cause: what OpenSSL takes for the bytes, shared by the cores.
 Then both run while strangers dial all ports as fast as they can. Here they also take processor time of this machine,
-which elsewhere they would not. So it is measured, too, while the same strangers dial a port of their own process.
+which elsewhere they would not. What they use is measured, and the speed compared with that of the rest of the cores.
 Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
 ``--wan`` measures reductions and joins on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root).
 """
@@ -38,20 +38,13 @@ def free_port() -> int:
 
 
 class Strangers:
-    """Threads that connect, send bytes that begin a handshake or a frame wrongly, and go away.
-
-    Without ports they dial one of their own, where another thread closes each connection at once.
-    """
+    """Threads that connect, send bytes that begin a handshake or a frame wrongly, and go away."""
 
     def __init__(self, ports: list[int], threads: int) -> None:
         self.dials = 0
         self.cores = 0.0  # processor time that this process used, by time
-        self._over = threading.Event()
-        self._own = None if ports else socket.create_server(("127.0.0.1", 0), backlog=1024)
-        self._ports = ports if self._own is None else [self._own.getsockname()[1]]
+        self._ports, self._over = ports, threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(threads)]
-        if self._own:
-            self._threads.append(threading.Thread(target=self._receive, args=(self._own,)))
 
     def __enter__(self) -> Strangers:
         self._began = time.monotonic(), time.process_time()
@@ -64,13 +57,6 @@ class Strangers:
         for thread in self._threads:
             thread.join()
         self.cores = (time.process_time() - self._began[1]) / (time.monotonic() - self._began[0])
-
-    def _receive(self, listener: socket.socket) -> None:
-        listener.settimeout(0.1)
-        with listener:
-            while not self._over.is_set():
-                with contextlib.suppress(OSError):
-                    listener.accept()[0].close()
 
     def _run(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -272,35 +258,26 @@ def main() -> int:
 
 
 class Storm(NamedTuple):
-    """While strangers dial: median times of a reduction in milliseconds, dials a second, cores that they used.
+    """While strangers dial: median time of a reduction in milliseconds, dials a second, cores that they used."""
 
-    First with a port of their own, then with those of the run.
-    """
-
-    times: tuple[float, float]
-    dials: tuple[float, float]
-    cores: tuple[float, float]
+    time: float
+    dials: float
+    cores: float
 
 
 def storm(run: Members, size: int, options: argparse.Namespace) -> Storm:
-    times, dials, cores = [], [], []
-    for ports in [], run.ports:
-        began = time.monotonic()
-        with Strangers(ports, options.strangers) as strangers:
-            times.append(statistics.median(run.reduce(size, options.iterations)[0]))
-        dials.append(strangers.dials / (time.monotonic() - began))
-        cores.append(strangers.cores)
-    return Storm((times[0], times[1]), (dials[0], dials[1]), (cores[0], cores[1]))
+    began = time.monotonic()
+    with Strangers(run.ports, options.strangers) as strangers:
+        taken = statistics.median(run.reduce(size, options.iterations)[0])
+    return Storm(taken, strangers.dials / (time.monotonic() - began), strangers.cores)
 
 
 def print_storms(name: str, undisturbed: float, storms: list[Storm]) -> None:
-    print(f"  {name}, while strangers dial")
-    for i, what in enumerate(["a port of their own", "the run"]):
-        time_taken, dials, cores = (statistics.median(s[field][i] for s in storms) for field in range(3))
-        print(f"    {what:24}{time_taken:7.1f} ms, {undisturbed / time_taken:.0%} of the undisturbed speed; "
-              f"{dials:.0f} dials a second, strangers use {cores:.2f} cores")  # fmt: skip
-    speed = statistics.median(s.times[0] / s.times[1] for s in storms)
-    print(f"    {speed:.0%} of the speed is left when it is the run that they dial (bound: 80 %)")
+    taken, dials, cores = map(statistics.median, zip(*storms, strict=True))
+    speed, all_cores = undisturbed / taken, os.cpu_count() or 1
+    print(f"  {name}, while strangers dial: {taken:.1f} ms, {speed:.0%} of the speed; {dials:.0f} dials a second")
+    print(f"    strangers use {cores:.2f} of {all_cores} cores; the rest gives "
+          f"{speed / (1 - cores / all_cores):.0%} of its speed (bound: 80 %)")  # fmt: skip
 
 
 def measure_wan(options: argparse.Namespace) -> None:
