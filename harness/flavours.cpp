@@ -332,10 +332,9 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         if (own.chance(200'000) && w.tags != 0 && w.elements_max < 600) w.tags = own.number(4, 24);
     }
     if ((on & class_limits) && own.chance(200'000)) {
-        // One operation fits into the limit, a few at a time do not.
-        const std::uint64_t one = 8ull * (w.elements_max + 1) + std::uint64_t{s.limits.slice_bytes} * 32 +
-                                  2 * s.limits.scratch_bytes + s.limits.eager_bytes;
-        s.limits.operation_bytes_max = one + own.below(one);
+        // Often one operation fits into the limit, and a few at a time do not.
+        const std::uint64_t array = 8 * std::uint64_t{w.elements_max} * w.elements_times;
+        s.limits.operation_bytes_max = own.log_uniform(array / 4 + 1, 2 * array + 8 * s.limits.slice_bytes);
     }
     if ((on & (class_slow | class_application)) && own.chance(120'000)) {
         s.timeouts.vote = own.log_uniform(5 * second + 2 * w.compute_max, 60 * second);

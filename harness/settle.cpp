@@ -62,11 +62,6 @@ void fit_limits(Scenario& s) {
     Limits& l = s.limits;
     set_slices(s, std::min(l.slice_bytes, l.payload_bytes_max / 8 * 8));
     l.chunk_bytes = std::min(l.chunk_bytes, l.payload_bytes_max / 8 * 8);
-    // At least one operation must fit.
-    if (l.operation_bytes_max != 0)
-        l.operation_bytes_max = std::max<std::uint64_t>(l.operation_bytes_max, 8ull * (s.workload.elements_max + 1) +
-                                                                                   std::uint64_t{l.slice_bytes} * 32 +
-                                                                                   2 * l.scratch_bytes + l.eager_bytes);
     l.key_bytes_max = std::min(l.key_bytes_max, l.control_bytes_max - key_overhead);
     // With uneven limits, names must also fit the machine with the smallest limit.
     const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));

@@ -124,6 +124,11 @@ public:
     std::uint64_t memory_bytes() const {
         return std::uint64_t{slot_count} * slot_bytes + scratch_bytes() + (is_quantized() ? input_bytes() : 0);
     }
+    // So much of it was requested and is not free again.
+    std::uint64_t memory_held() const {
+        return (slots != 0 ? std::uint64_t{slot_count} * slot_bytes : 0) +
+               (result != 0 && result != receive ? scratch_bytes() : 0) + (inputs != 0 ? input_bytes() : 0);
+    }
     // All slices that have to come here have come and are reduced.
     bool complete() const { return finals == finals_due_ && partials == partials_due_; }
     std::uint32_t finals_due() const { return finals_due_; }

@@ -307,6 +307,7 @@ void Reductions::begin_lanes(OpId id) {
         return;
     }
     each_lane(id, [&](Operation& lane) { request_memory(lane); });
+    check_memory();
     each_lane(id, [&](Operation& lane) { owner_.operation_begins(lane); });
     owner_.start_taken();
     each_lane(id, [&](Operation& lane) {
@@ -337,8 +338,7 @@ std::uint64_t Reductions::memory_left(const Operation& op) const {
     std::uint64_t left = turn_.limits.operation_bytes_max;
     if (left == 0) return std::numeric_limits<std::uint64_t>::max();
     for (const auto& [id, other] : ops_) {
-        if (id.op == op.id.id || (!other->prepared && other->buffers_pending == 0)) continue;  // it got no memory
-        left -= std::min(left, other->memory_bytes());
+        if (id.op != op.id.id) left -= std::min(left, other->memory_held());
     }
     return left;
 }
@@ -672,6 +672,7 @@ void Reductions::finish_if_idle(Operation& op) {
 
 void Reductions::check() const {
     ASSERT(highest_ <= settled_);
+    check_memory();
     for (const auto& [id, op] : ops_) {
         ASSERT(op != nullptr && op->key() == id && op->ahead == is_ahead(id.op));
         ASSERT(id.lane == 0 || (op->direct && op->id.predecessor.is_nil() != op->id.successor.is_nil()));
@@ -679,6 +680,13 @@ void Reductions::check() const {
         ASSERT(op->id.world >= 2 && op->id.position < op->id.world);
         op->check();
     }
+}
+
+void Reductions::check_memory() const {
+    if (turn_.limits.operation_bytes_max == 0) return;
+    std::uint64_t held = 0;
+    for (const auto& [id, op] : ops_) held += op->memory_held();
+    ASSERT(held <= turn_.limits.operation_bytes_max);
 }
 
 }  // namespace pccl::core

@@ -173,6 +173,7 @@ private:
     void drop_ahead(Serial serial);
     void reduced_in_vote(const proto::Answer& answer, const Launches::Start& launch, StartMembers members);
     std::uint64_t memory_left(const Operation& op) const;
+    void check_memory() const;
     void prepared(Operation& op);
     void prepare(Operation& op, std::uint32_t slice);
     void input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum);
