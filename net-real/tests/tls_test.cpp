@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 using namespace pccl;
@@ -536,4 +537,40 @@ TEST_CASE("who sends messages of TLS without end, and no data, loses the connect
     errno = EPROTO;
     CHECK(contains(stream->error_text(), "changes its keys"));
     close_socket(a);
+}
+
+TEST_CASE("who has shown no certificate gets less memory by long records than a peer") {
+    const TlsRun run;
+    std::string error;
+    const bool known = GENERATE(false, true);
+    const auto dialler = known ? run.peer(1) : tls::Context::make_newcomer(run.hash(), std::nullopt, error);
+    const auto [a, b] = connected_pair();
+    const auto from = TlsStream::dialled(a, dialler, known ? tls::Protocol::link : tls::Protocol::enrolment);
+    const auto to = TlsStream::accepted(b, run.master());
+    std::string at_dialler, at_acceptor;
+    const bool opened = finish_both(*from, *to, at_dialler, at_acceptor);
+    INFO(at_dialler << at_acceptor);
+    REQUIRE(opened);
+    constexpr int record = 16 << 10, bytes = 7 * record / 2;
+    std::vector<std::uint8_t> data(bytes);
+    const iovec all{data.data(), data.size()};
+    REQUIRE(from->send({&all, 1}, false) == bytes);
+    REQUIRE_FALSE(from->has_unsent());
+    const auto readable_from = [socket = b](int least) {
+        REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least) == 0);
+    };
+    const auto in_socket = [socket = b] {
+        int waiting = 0;
+        REQUIRE(::ioctl(socket, FIONREAD, &waiting) == 0);
+        return waiting;
+    };
+    readable_from(bytes);
+    wait_until(b, POLLIN);
+    readable_from(1);
+    const int before = in_socket();
+    std::uint8_t place[64];
+    const iovec part{place, sizeof place};
+    REQUIRE(to->receive({&part, 1}) == sizeof place);
+    const int ahead = before - in_socket();
+    CHECK((known ? ahead > 3 * record : ahead < 2 * record));
 }
