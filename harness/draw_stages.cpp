@@ -1,9 +1,10 @@
 // Faults that come back. A fault at one stage of the protocol, each time that it is reached; a master that restarts while
-// its peers know many addresses; crowds that never go.
+// its peers know many addresses; crowds that never go. And what must not be held against a member that is away for a while.
 //
 // Nothing else happens, so that what befalls a member is the doing of this fault. The last draws: they change what others
 // have chosen.
 #include "harness/draw_faults.hpp"
+#include "harness/expectations.hpp"
 #include "harness/fault_refs.hpp"
 #include "harness/settle.hpp"
 #include "harness/triggers.hpp"
@@ -20,6 +21,7 @@ namespace {
 constexpr std::uint32_t stages_per_million = 15'000;
 constexpr std::uint32_t lost_masters_per_million = 6'000;
 constexpr std::uint32_t lasting_crowds_per_million = 4'000;
+constexpr std::uint32_t aways_per_million = 10'000;
 
 bool is_plain(const Scenario& s) {
     return !s.even && !s.world.symbolic && s.peers.size() > 1 && s.peers.size() < 10 && s.workload.tags != 0;
@@ -142,6 +144,70 @@ void draw_lasting_crowd(Scenario& s, std::uint32_t on) {
 }
 
 }  // namespace
+
+// A member is away from the master for less time than it may be, not counting that in which the master sleeps. Meanwhile
+// something happens that proves nothing: the master sleeps, connections to a neighbour break, others pause. All stay.
+void draw_away(Scenario& s, std::uint32_t on) {
+    Draw draw(sim::mix(s.seed, 285));
+    const auto is_single = [](const PeerPlan& plan) { return plan.gang.none() && plan.translator == sim::Translator::none; };
+    if (!(on & class_connection) || !(on & class_partition) || !is_plain(s) || s.peers.size() < 3 ||
+        !std::all_of(s.peers.begin(), s.peers.end(), is_single) || !draw.chance(aways_per_million))
+        return;
+    calm(s);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_high = std::min<Duration>(n.latency_high, 100 * millisecond);
+    n.latency_low = std::min(n.latency_low, n.latency_high);
+    s.timeouts.peer = draw.between(8 * second, 16 * second);
+    s.timeouts.dial = std::min<Duration>(s.timeouts.dial, second);
+    s.timeouts.master = std::max(s.timeouts.master, 8 * s.timeouts.peer);
+    for (PeerPlan& plan : s.peers) {
+        plan.start = std::min<Duration>(plan.start, 200 * millisecond);
+        plan.turns = std::max(plan.turns, 20u);
+        plan.masters = {MasterAddress::right};
+        plan.two_interfaces = false;
+    }
+    Workload& w = s.workload;
+    // Programs without mistakes, that do not leave before the end.
+    w.mismatch_per_mille = w.twice_per_mille = w.leave_in_flight_per_mille = w.interrupt_per_mille = 0;
+    w.hasty_revision_per_mille = w.odd_strategy_per_mille = w.schema_per_mille = 0;
+    w.async_sync = false;
+    w.compute_max = s.timeouts.peer / 4;
+    const std::uint32_t away = draw.number(1, static_cast<std::uint32_t>(s.peers.size()));
+    const Instant begin = draw.between(500 * millisecond, 3 * second) + 12 * n.latency_high;
+    constexpr Duration later = 1500 * millisecond;  // connections that close together are those of a dead process
+    Fault lost;
+    lost.kind = FaultKind::reset;
+    lost.a = away;
+    lost.b = aim_control | aim_named;
+    lost.value = draw.bits();
+    lost.at = begin;
+    Fault cut;
+    cut.kind = FaultKind::cut_pair;
+    cut.b = away;
+    cut.at = begin;
+    cut.duration = s.timeouts.peer * draw.between(100, 400) / 1000;
+    s.faults = {lost, cut};
+    if (draw.chance(600'000)) {
+        Fault sleep;
+        sleep.kind = FaultKind::pause;
+        sleep.at = begin + draw.log_uniform(millisecond, cut.duration);
+        sleep.duration = s.timeouts.peer * draw.between(100, 3'000) / 1000;
+        s.faults[1].duration += sleep.duration;
+        s.faults.push_back(sleep);
+    }
+    for (std::uint32_t i = cut.duration > later ? draw.number(0, 3) : 0; i-- != 0;) {
+        Fault data;
+        data.kind = FaultKind::reset;
+        data.a = away;
+        data.b = aim_named;
+        data.value = draw.bits();
+        data.at = begin + draw.between(later, cut.duration);
+        s.faults.push_back(data);
+    }
+    sort_by_time(s.faults);
+    s.chaos_end = std::max(s.chaos_end, begin + s.faults[1].duration + 2 * s.timeouts.peer);
+    s.expectations.push_back(nobody_removed());
+}
 
 void draw_stages(Scenario& s, std::uint32_t on) {
     draw_same_stage(s, on);

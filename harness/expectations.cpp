@@ -67,6 +67,8 @@ std::string to_text(const Expectation& expected) {
     return expected.most == Expectation::any ? text : formatted("{} {}", text, expected.most);
 }
 
+Expectation nobody_removed() { return {static_cast<std::uint32_t>(Number::removed), 0, 0}; }
+
 sim::Violation check_expectations(const Scenario& scenario, const Verdict& verdict) {
     for (const Expectation& expected : scenario.expectations) {
         const std::uint64_t found = counted(expected.what, verdict);

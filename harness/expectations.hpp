@@ -21,6 +21,7 @@ namespace pccl::harness {
 // one was), simulated-ms, and each probe and effect (harness/triggers.hpp).
 void read_expectation(ScenarioReader& reader, Scenario& scenario);
 std::string to_text(const Expectation& expected);
+Expectation nobody_removed();
 
 // Oracle `expect`. Empty: the run was as the scenario says.
 sim::Violation check_expectations(const Scenario& scenario, const Verdict& verdict);
