@@ -19,9 +19,9 @@ constexpr std::size_t record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
 constexpr std::size_t large_read_bytes = 4 << 10;
 // What is read ahead, first and from the first such read on. A system call costs more than a copy within the cache.
 constexpr std::size_t small_read_ahead_bytes = 4 << 10;
-constexpr std::size_t large_read_ahead_bytes = 64 << 10;
+constexpr std::size_t large_read_ahead_bytes = 128 << 10;
 // So many full records leave with one system call.
-constexpr std::size_t records_at_once = 8;
+constexpr std::size_t records_at_once = 16;
 constexpr int stripe_unsent_bytes = 512 << 10;
 // RFC 8446, 5.5: AES-GCM takes 2^24.5 full records with one key.
 constexpr std::uint64_t records_max = std::uint64_t{1} << 23;
