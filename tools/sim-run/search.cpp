@@ -13,6 +13,8 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <vector>
 
 namespace pccl::tools {
@@ -73,12 +75,22 @@ void watch_crashes() {
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash_in_search);
 }
 
+// Those that the file "first" in the folder names, line by line, come first.
 std::vector<std::string> files_of(const std::string& folder) {
-    std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        if (entry.path().extension() == ".scenario") files.push_back(entry.path().string());
+    std::vector<std::string> files, others;
+    std::ifstream first(folder + "/first");
+    for (std::string name; std::getline(first, name);) {
+        std::string file = folder + "/" + name;
+        if (std::filesystem::exists(file) && std::find(files.begin(), files.end(), file) == files.end())
+            files.push_back(std::move(file));
     }
-    std::sort(files.begin(), files.end());
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        std::string file = entry.path().string();
+        if (entry.path().extension() == ".scenario" && std::find(files.begin(), files.end(), file) == files.end())
+            others.push_back(std::move(file));
+    }
+    std::sort(others.begin(), others.end());
+    files.insert(files.end(), others.begin(), others.end());
     return files;
 }
 
