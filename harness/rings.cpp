@@ -94,7 +94,7 @@ void Rings::logged(const std::string& text) {
 }
 
 // Judges the ring after an optimize: either a new one was adopted, or the old one was good enough.
-void Rings::look_at(GroupId id) {
+void Rings::look_at(GroupId id, const std::vector<Uuid>& liars) {
     if (!listens_ || world_.master_machine() == nullptr || removed_ != removed_before_[id]) return;
     const MasterStatus status = world_.master_machine()->status();
     for (const MasterStatus::Group& group : status.groups) {
@@ -116,6 +116,13 @@ void Rings::look_at(GroupId id) {
         std::uint64_t cost = 0;
         for (std::size_t i = 0; i < nodes; ++i) cost += costs[i * nodes + (i + 1) % nodes];
         if (lies_) cost *= 2;
+        const auto lies = [&](std::size_t node) {
+            return std::find(liars.begin(), liars.end(), group.ring[node]) != liars.end();
+        };
+        for (std::size_t from = 0; from < nodes; ++from) {
+            for (std::size_t to = 0; to < nodes; ++to)
+                if (lies(from) || lies(to)) costs[from * nodes + to] = worst * unmeasured_factor;
+        }
         const std::uint64_t best = cheapest_ring(costs, nodes);
         if (cost * better_per_cent <= (best + 1) * 100) continue;
         std::string text;

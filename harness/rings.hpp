@@ -39,7 +39,8 @@ public:
     void logged(const std::string& text);
     // Called after the master's event with the optimize, and after all log lines of that event. The master may route
     // the ring around an edge in the same event.
-    void look_at(core::GroupId group);
+    // `liars` may have said that their edges are down, so that the master avoids these without a word.
+    void look_at(core::GroupId group, const std::vector<core::Uuid>& liars);
     void lie() { lies_ = true; }
 
 private:

@@ -190,7 +190,7 @@ public:
         case patience_over: return end_patience();
         case start_the_master: return begin_master();
         case explain_now: explanation_ = explain(); return;
-        case look_at_ring: return rings_.look_at(static_cast<GroupId>(b));
+        case look_at_ring: return rings_.look_at(static_cast<GroupId>(b), members_that_lied());
         case draw_anew: return draw_from(redraw_seed_);
         case look_around: return look();
         default: return;
@@ -303,6 +303,14 @@ private:
         for (const auto& process : processes_) {
             if (process != nullptr) process->frozen(until);
         }
+    }
+
+    // All identities of nodes that have lied.
+    std::vector<Uuid> members_that_lied() const {
+        std::vector<Uuid> liars;
+        for (const Life& life : shared_.ledger.lives)
+            if (injector_.lied(life.node)) liars.push_back(life.peer);
+        return liars;
     }
 
     bool all_done() const {
