@@ -86,7 +86,7 @@ void VotePatience::warn() {
 void VotePatience::restart_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(turn_.now);
     for (auto& [uuid, idle] : idle_) {
-        idle.frees(turn_.now);
+        idle.free_since = turn_.now;
         idle.checked_said = 0;
     }
 }
@@ -123,10 +123,11 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         if (!is_call(key.kind) || !ballot.missing(electors_of(state_, key)).empty()) continue;
         for (const auto& [uuid, cast] : ballot.votes()) busy.insert(uuid);
     }
-    const auto free_for = [&](const Uuid& uuid) -> Duration {
+    const Duration believed = turn_.timeouts.works_for_good();
+    const auto free_for = [&](const Uuid& uuid, Instant changed) -> Duration {
         if (!roster_.present(uuid) || busy.contains(uuid)) return 0;
         const Idle& idle = idle_.at(uuid);
-        const Duration waits = turn_.now - idle.free_since;
+        const Duration waits = turn_.now - idle.free_for(changed, believed);
         const bool arrived = idle.answer_said == 0 || waits > turn_.timeouts.unanswered();
         return arrived ? waits : 0;
     };
@@ -137,7 +138,7 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         Idle& idle = idle_.at(uuid);
         const LinkId id = roster_.link_of(uuid);
         ControlLinks::Link& link = links_.at(id);
-        const Instant over = std::max(idle.free_since, changed) + limit;
+        const Instant over = std::max(idle.free_for(changed, believed), changed) + limit;
         // The member has resumed since its time was over, so it has declared any call that it made in time. Without
         // this check, a link that breaks more often than heartbeats come would keep the seat for ever.
         if (idle.came_back >= over) {
@@ -174,7 +175,8 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         for (const Uuid& uuid : missing) {
             if (only && uuid != *only) continue;
             const auto call = called.find(uuid);
-            if (call == called.end() && free_for(uuid) >= limit) {
+            if (call == called.end() && free_for(uuid, ballot.changed) >= limit) {
+                if (turn_.now - idle_.at(uuid).worked_at < limit) PROBE(works_for_ever);
                 const auto vote = late.try_emplace(uuid, ballot.changed, key).first;
                 if (ballot.changed < vote->second.first) vote->second = {ballot.changed, key};
             }
@@ -204,27 +206,17 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
 void VotePatience::resumes(const Uuid& member) {
     Idle& idle = idle_.at(member);
     // Nothing had shown that the last answer arrived on the old link. The member may have it only now.
-    if (idle.answer_said != 0) idle.frees(turn_.now);
+    if (idle.answer_said != 0) idle.free_since = turn_.now;
     idle.answer_said = idle.checked_said = 0;
     idle.came_back = turn_.now;
 }
 
-// A member that pauses for the whole limit would be removed in that time if anybody waited, so what it says later is new.
-void VotePatience::works(const Uuid& member) {
-    const Duration limit = turn_.timeouts.vote;
-    if (limit == 0) return;
-    Idle& idle = idle_.at(member);
-    if (idle.works_since == never || turn_.now - idle.worked_at > limit) idle.works_since = turn_.now;
-    idle.worked_at = turn_.now;
-    const Instant believed_until = idle.works_since + turn_.timeouts.works_for_good();
-    if (turn_.now > believed_until) PROBE(works_for_ever);
-    idle.free_since = std::max(idle.free_since, std::min(turn_.now, believed_until));
-}
+void VotePatience::works(const Uuid& member) { idle_.at(member).worked_at = turn_.now; }
 
 void VotePatience::answer_leaves(const Uuid& member, std::uint64_t message) {
     const auto idle = idle_.find(member);
     if (idle == idle_.end()) return;
-    idle->second.frees(turn_.now);
+    idle->second.free_since = turn_.now;
     idle->second.answer_said = message;
 }
 
@@ -233,7 +225,7 @@ void VotePatience::acknowledged(const Uuid& member, std::uint64_t messages) {
     const auto idle = idle_.find(member);
     if (idle == idle_.end() || idle->second.answer_said == 0 || messages < idle->second.answer_said) return;
     idle->second.answer_said = 0;
-    idle->second.frees(turn_.now);
+    idle->second.free_since = turn_.now;
 }
 
 void VotePatience::welcome_waited(const Uuid& member, Duration waited) {

@@ -38,12 +38,12 @@ public:
         : turn_(turn), state_(state), ballots_(ballots), roster_(roster), links_(links), owner_(owner) {}
 
     // ---- members
-    void admitted(const Uuid& member) { idle_[member].frees(turn_.now); }
+    void admitted(const Uuid& member) { idle_[member].free_since = turn_.now; }
     void taken_up(const Uuid& member) { idle_[member] = {}; }  // from the journal; restart_clocks() starts its clock
     void resumes(const Uuid& member);
     void removed(const Uuid& member) { idle_.erase(member); }
     // The member hashes its content for a vote, or copies a result. Its application cannot make another call yet. It is
-    // believed for Timeouts::works_for_good().
+    // believed for Timeouts::works_for_good() while others wait.
     void works(const Uuid& member);
     void answer_leaves(const Uuid& member, std::uint64_t message);
     void acknowledged(const Uuid& member, std::uint64_t messages);
@@ -73,22 +73,19 @@ private:
         // Since when its application could make the next call, because its last answer had arrived. Time in which the
         // master did not run, or made no decisions, is left out.
         Instant free_since = 0;
-        // Since when it says again and again that it works, with no answer in between; never: it does not. And when it
-        // said so last.
-        Instant works_since = never, worked_at = 0;
+        Instant worked_at = 0;  // when it said last that it works
         std::uint64_t answer_said = 0;  // message number of that answer on its link; 0: it is acknowledged
         // When its time to make the next call is over, the master sends a heartbeat. These are the number of that
         // message on the link and the time when it was sent. A call that the member made in time arrives before the
         // acknowledgement. 0: not sent yet.
         std::uint64_t checked_said = 0;
         Instant checked_at = 0;
-        void frees(Instant now) {
-            free_since = now;
-            works_since = never;
+        // The same for a vote that has waited since `changed`. That it works is believed for so long as others wait.
+        Instant free_for(Instant changed, Duration believed) const {
+            return std::max(free_since, std::min(worked_at, std::max(free_since, changed) + believed));
         }
         void leave_out(Duration time, Instant now) {
-            for (Instant* clock : {&free_since, &works_since, &worked_at, &checked_at})
-                if (*clock != never) *clock = std::min(now, *clock + time);
+            for (Instant* clock : {&free_since, &worked_at, &checked_at}) *clock = std::min(now, *clock + time);
         }
         // When its current link began to resume. When the resume is complete, the member has declared every call that
         // it made before.
