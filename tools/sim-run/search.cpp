@@ -14,7 +14,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pccl::tools {
@@ -77,21 +79,19 @@ void watch_crashes() {
 
 // Those that the file "first" in the folder names, line by line, come first.
 std::vector<std::string> files_of(const std::string& folder) {
-    std::vector<std::string> files, others;
+    std::map<std::string, std::size_t> places;
     std::ifstream first(folder + "/first");
-    for (std::string name; std::getline(first, name);) {
-        std::string file = folder + "/" + name;
-        if (std::filesystem::exists(file) && std::find(files.begin(), files.end(), file) == files.end())
-            files.push_back(std::move(file));
-    }
+    for (std::string name; std::getline(first, name);) places.emplace(folder + "/" + name, places.size());
+    std::vector<std::pair<std::size_t, std::string>> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        std::string file = entry.path().string();
-        if (entry.path().extension() == ".scenario" && std::find(files.begin(), files.end(), file) == files.end())
-            others.push_back(std::move(file));
+        const auto place = places.find(entry.path().string());
+        if (entry.path().extension() == ".scenario")
+            files.emplace_back(place == places.end() ? places.size() : place->second, entry.path().string());
     }
-    std::sort(others.begin(), others.end());
-    files.insert(files.end(), others.begin(), others.end());
-    return files;
+    std::sort(files.begin(), files.end());
+    std::vector<std::string> names;
+    for (auto& [place, name] : files) names.push_back(std::move(name));
+    return names;
 }
 
 // One process of the command, with its own search.
