@@ -91,14 +91,17 @@ std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion&
     return text;
 }
 
-// `all`: no other reduction ran at the same time, so all carried bytes belong to this call.
+// `all`: no other reduction ran at the same time, so all carried bytes belong to this call. What landed for an operation
+// in which this member sent nothing is kept: a liar may name the next operation ahead of time, and the core takes that
+// payload when the operation starts.
 std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& completion, bool all) {
     std::uint64_t sent = 0, landed = 0;
     for (const sim::Carried::Part& part : carried.parts()) {
         sent += part.state ? 0 : part.sent;
         landed += part.state ? 0 : part.landed;
     }
-    if (all) std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return !part.state; });
+    if (all)
+        std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return !part.state && part.sent != 0; });
     return first_of({all ? equal("bytes sent by a call for many tags", completion.sent_bytes, sent)
                          : at_most("bytes sent by a call for many tags", completion.sent_bytes, sent),
                      at_most("bytes received by a call for many tags", completion.received_bytes, landed)});
