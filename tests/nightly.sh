@@ -25,7 +25,7 @@ usage: ./dev nightly [--again] [part...]
                   under AddressSanitizer and UndefinedBehaviorSanitizer
   secure          the integration tests and the bridge in runs where each process has a certificate
                   (tests/integration/with_tls.sh)
-  mutants         ./dev mutants --shrink --both
+  mutants         ./dev mutants --search --seeds 3000
   hazards         ./dev hazards
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
                   simulator was tried on
@@ -136,7 +136,7 @@ nightly_part() {
         secure)
             bash tests/integration/with_tls.sh "${cmake_program%cmake}ctest" --test-dir "$build" --output-on-failure \
                 -L integration -E "$secure_left_out" ;;
-        mutants) command_mutants --shrink --both ;;
+        mutants) command_mutants --search --seeds 3000 ;;
         hazards) command_hazards ;;
         seeds) fresh_seeds seeds "$build/bin/sim-run" ;;
         sanitized-seeds)
