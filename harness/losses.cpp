@@ -148,13 +148,20 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                                               return !hello.name.empty() && hello.at < l.lost_at && names(hello.name);
                                           });
         if (stranger && says(CauseKind::edge_down) && excuses.use(Excuse::stranger)) continue;
-        // Between a liar and another member, the master cannot tell which one to believe.
+        // Between a liar and another member, the master cannot tell which one to believe. A liar may have registered under
+        // a name that no process has.
+        const auto is_liar = [&](const Uuid& peer) {
+            bool lied = false;
+            for (const Life& other : ledger.lives) {
+                if (other.peer == peer) return other.liar;
+                lied |= other.liar && other.asked_at < l.lost_at;
+            }
+            return lied;
+        };
         const bool beside_liar = std::any_of(l.causes.begin(), l.causes.end(), [&](const Cause& cause) {
             const Cause* edge = cause.find(CauseKind::edge_down);
             if (edge == nullptr) edge = cause.find(CauseKind::edge_stuck);
-            return edge != nullptr && std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
-                       return other.liar && std::find(edge->peers.begin(), edge->peers.end(), other.peer) != edge->peers.end();
-                   });
+            return edge != nullptr && std::any_of(edge->peers.begin(), edge->peers.end(), is_liar);
         });
         if (beside_liar && excuses.use(Excuse::liar)) continue;
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
