@@ -269,16 +269,16 @@ bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
            use(Excuse::master_gone);
 }
 
-// Before it resumes, a peer may have to dial an address that does not answer.
-bool Excuses::kept_away(std::uint32_t node, Instant member_until, Instant lost_at) {
-    const Duration again = timeouts_.dial + timeouts_.redial_longest() + notice();
+// Before it resumes, a peer may have to dial an address that does not answer. It waits before each dial.
+bool Excuses::kept_away(std::uint32_t node, Instant member_until, Instant lost_at, Duration limit) {
+    const Duration again = timeouts_.dial + 2 * timeouts_.redial_longest() + notice();
     Instant since = never, until = 0;
     for (const Span& span : control_of(node, true)) {
         if (!span.closes || span.until < member_until || span.from > lost_at) continue;
         if (since == never || span.from - until > again) since = span.from;
         until = std::max(until, span.until);
     }
-    return since != never && lost_at - until <= again && lost_at - since >= timeouts_.peer && use(Excuse::silence);
+    return since != never && lost_at - until <= again && lost_at - since >= limit && use(Excuse::silence);
 }
 
 bool Excuses::control_closed(std::uint32_t node, Instant member_until, Instant lost_at) {

@@ -103,8 +103,8 @@ public:
     // Whether faults explain the loss of a membership that was good at `member_until` and had ended at `lost_at`.
     // `unconnected`: the reason was that the node and another peer did not connect.
     bool loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected);
-    // Whether faults closed its control link again and again, each time before it had resumed, for a peer time-out.
-    bool kept_away(std::uint32_t node, Instant member_until, Instant lost_at);
+    // Whether faults closed its control link again and again, each time before it had resumed, for as long as `limit`.
+    bool kept_away(std::uint32_t node, Instant member_until, Instant lost_at, Duration limit);
     // Whether a fault closed its control link then.
     bool control_closed(std::uint32_t node, Instant member_until, Instant lost_at);
     // As loss(), for a member that did not come back to a master within `limit`, because it was looking for a master

@@ -63,7 +63,8 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
     const auto came_back = [&](std::uint32_t other) {
         return other < names_then_.size() && name_of(world_, other) != names_then_[other];
     };
-    // The system accepts dials to a process that stands still. It has not heard of them, and so has said nothing.
+    // Others may dial a process that stands still, perhaps under an earlier name of it. It has not heard of them, or not
+    // what they said, and so has said nothing. They wait for that, and for no longer than a handshake takes.
     const bool stands_still = world_.paused(node);
     const sim::Network& network = world_.network();
     for (const std::uint32_t connection : network.established()) {
@@ -71,7 +72,7 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
             const std::uint32_t other = network.peer_of(connection, side ^ 1);
             if (network.peer_of(connection, side) == node && network.open_end(connection, side ^ 1) &&
                 world_.alive(other) && !world_.paused(other) && !came_back(other) &&
-                !(stands_still && !world_.driver(node)->knows(connection)))
+                !(stands_still && !world_.driver(node)->has_spoken_on(connection)))
                 revoked.open_to += formatted(" {}", sim::Trace::name(other));
         }
     }

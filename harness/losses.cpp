@@ -174,10 +174,19 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                 ++(other.liar ? liars : honest);
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
+        // In the first synchronization of a group the highest revision counts, and the keys of whoever claims it.
+        const bool outbid =
+            says(CauseKind::schema_differs) &&
+            std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
+                return vote.revision > 0 && vote.at >= l.connected_at && vote.at <= l.lost_at;
+            }) &&
+            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
+                return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;
+            });
         const bool overruled = liars > 0 && says(CauseKind::strategies_mixed);
         const bool denied =
             liars > 0 && says(CauseKind::links_closed) && excuses.control_closed(l.node, l.member_until, l.lost_at);
-        if ((outvoted || overruled || denied) && excuses.use(Excuse::liar)) continue;
+        if ((outvoted || outbid || overruled || denied) && excuses.use(Excuse::liar)) continue;
         // Of two members that do not reach each other either one may have to go. It was removed at some time since it was
         // known to be a member; later ones were perhaps admitted then.
         const auto two_at = [&](Instant at) {
@@ -199,9 +208,12 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
         if (says(CauseKind::not_resumed) && (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
-                                             excuses.kept_away(l.node, l.member_until, l.lost_at)))
+                                             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.peer)))
             continue;
         if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
+            continue;
+        if (says(CauseKind::master_away) &&
+            excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
         // The message with the reason may be lost behind a narrow window when the connection is closed.
         const bool connection_reset = std::any_of(l.causes.begin(), l.causes.end(), [](const Cause& cause) {

@@ -106,7 +106,11 @@ sim::Violation check_votes(const Scenario&, const Ledger& ledger, Excuses& excus
     // A synchronization votes only when its state is hashed. Another thread may have called the update before that, so
     // the time of the answer counts.
     for (const SyncFact& sync : ledger.syncs) called(sync.life, sync.answered);
-    for (const LaunchFact& launch : ledger.launches) called(launch.life, launch.begin);
+    // A member that is alone in its group refuses a launch by itself: the master does not hear of it.
+    for (const LaunchFact& launch : ledger.launches) {
+        if (launch.group_world >= 2 || launch.completion.result != Result::too_few_peers)
+            called(launch.life, launch.begin);
+    }
     for (std::size_t i = 0; i < ledger.votes.size(); ++i) {
         const VoteFact& own = ledger.votes[i];
         if (own.kind == CallKind::connect || ledger.lives[own.life].liar) continue;

@@ -66,8 +66,8 @@ public:
     Buffers& buffers() { return buffers_; }
     const Machine& machine() const { return *machine_; }
     Carried& carried() { return carried_; }
-    // Its machine has heard of the connection and has not closed it. O(links).
-    bool knows(std::uint32_t connection) const;
+    // Its machine has said something on the connection and has not closed it. O(links).
+    bool has_spoken_on(std::uint32_t connection) const;
     // The number of tags that were launched one by one and are not awaited yet.
     std::size_t tags_open() const { return operations_.size(); }
     // True while a call to leave or to abort has no answer.
@@ -197,7 +197,7 @@ private:
     std::uint64_t incarnation_;
     std::unique_ptr<Machine> machine_;
     core::Limits limits_;
-    std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // only flushing() and knows() iterate over it
+    std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // only flushing() and has_spoken_on() iterate over it
     std::vector<LinkId> gone_;                                 // dropped; tidy() erases them when no reference is left
     Buffers buffers_;
     Carried carried_;

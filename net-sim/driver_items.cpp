@@ -64,9 +64,9 @@ void Driver::handle(const Item& item) {
     }
 }
 
-bool Driver::knows(std::uint32_t connection) const {
+bool Driver::has_spoken_on(std::uint32_t connection) const {
     return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
-        return entry.second->connection == connection && !entry.second->closing;
+        return entry.second->connection == connection && !entry.second->closing && entry.second->control_left != 0;
     });
 }
 
