@@ -198,7 +198,7 @@ void EventLoop::Impl::on_ready(const ConnectionRef& connection, Stream::Wait rea
     if (input) connection->input_wait.reset();
     if (output) connection->output_wait.reset();
     if (output) on_writable(connection);
-    if (input && connection->state != State::closed) on_readable(connection);
+    if (input && connection->state != State::closed && !receive_later(connection)) on_readable(connection);
     finish_turn();
 }
 
@@ -210,17 +210,25 @@ void EventLoop::Impl::on_writable(const ConnectionRef& connection) {
 }
 
 void EventLoop::Impl::on_readable(const ConnectionRef& connection) {
+    bool more = false;
     if (connection->state == State::open && !connection->link.is_input_closed())
-        receive_from(connection);
+        more = receive_from(connection, crew_ ? Link::Until::payload : Link::Until::drained);
     else if (connection->state == State::enrolling && !connection->link.is_input_closed())
         receive_enrolment(connection);
     else if (!drop_input(connection))
         return;
-    arm_read(connection);
+    if (!more || !receive_later(connection)) arm_read(connection);
 }
 
-void EventLoop::Impl::receive_from(const ConnectionRef& connection) {
-    const Link::Outcome outcome = connection->link.receive(space_, *this, receive_budget_bytes);
+// `before`: what the stream gave already for this call. True: there may be more.
+bool EventLoop::Impl::receive_from(const ConnectionRef& connection, Link::Until until, const Link::Outcome& before) {
+    Link::Outcome outcome = connection->link.receive(space_, *this, receive_budget_bytes, until);
+    outcome.bytes += before.bytes;
+    received(connection, outcome);
+    return connection->state == State::open && outcome.progress == Link::Progress::more;
+}
+
+void EventLoop::Impl::received(const ConnectionRef& connection, const Link::Outcome& outcome) {
     if (connection->state != State::open) return;                   // the machine closed it meanwhile
     if (connection->stream->has_unsent()) mark_dirty(*connection);  // an answer of the stream itself
     if (outcome.progress == Link::Progress::closed) {
@@ -257,39 +265,56 @@ bool EventLoop::Impl::drop_input(const ConnectionRef& connection) {
 }
 
 void EventLoop::Impl::pump(const ConnectionRef& connection) {
-    if (connection->state != State::open && connection->state != State::flushing) return;
-    if (connection->output_wait) return;
+    if (!may_send(connection)) return;
+    send_from(*connection, sent_);
+    sent_from(connection, sent_);
+}
+
+bool EventLoop::Impl::may_send(const ConnectionRef& connection) {
+    if (connection->state != State::open && connection->state != State::flushing) return false;
+    if (connection->output_wait) return false;
     if (connection->send_turn != turn_) {
         connection->send_turn = turn_;
         connection->sent_bytes = 0;
     }
-    if (connection->sent_bytes >= send_budget_bytes) {
-        if (connection->link.has_output()) arm_write(connection);
+    if (connection->sent_bytes < send_budget_bytes) return true;
+    if (connection->link.has_output()) arm_write(connection);
+    return false;
+}
+
+// Touches nothing but the connection, so several threads may do it for one connection each.
+void EventLoop::Impl::send_from(Connection& connection, Sent& sent) {
+    sent.outcome = {};
+    sent.is_full = false;
+    sent.failure.clear();
+    sent.events.clear();
+    // A stream may have taken bytes that the system has not.
+    if (connection.stream->has_unsent()) {
+        if (!connection.stream->send_unsent()) sent.failure = "send: " + connection.stream->error_text();
+        sent.is_full = connection.stream->has_unsent();
+        if (sent.is_full || !sent.failure.empty()) return;
+    }
+    sent.outcome = connection.link.send(send_budget_bytes - connection.sent_bytes, sent.events);
+}
+
+void EventLoop::Impl::sent_from(const ConnectionRef& connection, Sent& sent) {
+    if (connection->state == State::closed) return;
+    Link::Outcome& outcome = sent.outcome;
+    if (!sent.failure.empty()) {
+        outcome.progress = Link::Progress::closed;
+        outcome.reason = std::move(sent.failure);
+    } else if (sent.is_full) {
+        arm_write(connection);
         return;
     }
-    // A stream may have taken bytes that the system has not.
-    if (connection->stream->has_unsent()) {
-        if (!connection->stream->send_unsent()) {
-            const std::string reason = "send: " + connection->stream->error_text();
-            if (connection->state == State::open) receive_from(connection);
-            lose(connection, reason);
-            return;
-        }
-        if (connection->stream->has_unsent()) {
-            arm_write(connection);
-            return;
-        }
-    }
-    sent_events_.clear();
-    const Link::Outcome outcome = connection->link.send(send_budget_bytes - connection->sent_bytes, sent_events_);
     connection->sent_bytes += outcome.bytes;
-    if (!sent_events_.empty()) file_payloads_.end_read(connection->link.id());
+    if (!sent.events.empty()) file_payloads_.end_read(connection->link.id());
     if (connection->state == State::open) {
-        for (auto& event : sent_events_) pending_.push_back(std::move(event));
+        for (auto& event : sent.events) pending_.push_back(std::move(event));
     }
     if (outcome.progress == Link::Progress::closed) {
         // First handle what the other end sent before it closed.
-        if (connection->state == State::open) receive_from(connection);
+        if (connection->state == State::open) receive_from(connection, Link::Until::drained);
         lose(connection, outcome.reason);
         return;
     }

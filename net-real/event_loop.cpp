@@ -32,6 +32,8 @@ constexpr std::uint64_t inline_turn_bytes = 8u << 20;
 // If waking the loop failed, the loop itself looks for posted tasks this often.
 constexpr core::Duration look_interval = core::second;
 
+}  // namespace
+
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
                               const std::uint8_t* b) {
     core::ComputeDone done{compute.id, 0, {}};
@@ -46,8 +48,6 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
     if (compute.want_checksum) done.checksum = core::numeric::checksum64(target, compute.target.length);
     return done;
 }
-
-}  // namespace
 
 // ---- life --------------------------------------------------------------------------------------------------------
 
@@ -135,6 +135,7 @@ void EventLoop::Impl::thread_main() {
     use_default_arithmetic();
     std::string reason;
     try {
+        if (settings_.io_threads > 1) crew_.emplace(settings_.io_threads - 1);
         run();
         reason = halt_reason_;
     } catch (const std::exception& failure) {
@@ -160,7 +161,9 @@ void EventLoop::Impl::tear_down() noexcept {
     files_.clear();
     workers_.finish();
     file_workers_.finish();
+    crew_.reset();
     dirty_.clear();
+    receiving_.clear();
     for (auto& [id, connection] : links_) destroy(connection);
     links_.clear();
     for (auto& connection : closing_) destroy(connection);
@@ -182,7 +185,10 @@ void EventLoop::Impl::run() {
     while (!finished_) {
         core::Instant at = now();
         const core::Instant deadline = std::min(stopping_ ? core::never : client_.next_deadline(), own_deadline());
-        if (deadline > at) {
+        if (is_round_due()) {
+            run_round();
+            at = now();
+        } else if (deadline > at) {
             const core::Instant until = std::min(deadline, at + look_interval);
             context_.run_one_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
             at = now();
@@ -315,7 +321,7 @@ void EventLoop::Impl::handle_pending() {
 void EventLoop::Impl::finish_turn() {
     for (;;) {
         handle_pending();
-        if (dirty_.empty()) break;
+        if (dirty_.empty() || leaves_output_to_round()) break;
         const ConnectionRef connection = std::move(dirty_.front());
         dirty_.pop_front();
         connection->dirty = false;
@@ -401,6 +407,7 @@ void EventLoop::Impl::compute(const core::Compute& effect) {
         buffers.is_file(effect.a.id) || buffers.is_file(effect.b.id) || buffers.is_file(effect.target.id);
     const bool is_small =
         !in_file && bytes <= (is_hash && !effect.want_checksum ? inline_hash_bytes : inline_compute_bytes);
+    if (is_small && compute_later(effect, target, a, b)) return;
     if (is_small && inline_bytes_ <= inline_turn_bytes) {
         inline_bytes_ += bytes;
         pending_.push_back(run_compute(effect, target, a, b));

@@ -3,7 +3,8 @@
 //
 // Peer and master differ only in their client: it supplies the machine and carries out Complete, SetAttributes and Log.
 // All virtual functions of the client are called on the loop's thread, except where stated, so machine and links need
-// no locks. Answers that are known at once (BufferAllocated, RecordPersisted, small computes) are queued behind the
+// no locks. With more than one I/O thread, helpers move payload and compute while the loop's thread waits for them
+// (rounds.cpp); they call nothing of the client. Answers that are known at once (BufferAllocated, RecordPersisted, small computes) are queued behind the
 // running event and never delivered inside it.
 //
 // This header does not include Asio; event_loop_impl.hpp does.
@@ -81,6 +82,7 @@ struct LoopSettings {
     std::uint64_t scratch_bytes_max = 0;                       // see BufferTable::limit_scratch
     core::Duration staging_patience = 10 * core::second;  // a staging file that gets no piece for so long is given up
     std::size_t links_max = 8192;                         // accepted connections beyond that are closed at once
+    std::size_t io_threads = 1;                           // that move payload: the loop's own, and helpers (rounds.cpp)
     SharedMemorySettings shared_memory;
 };
 

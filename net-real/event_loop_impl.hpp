@@ -1,5 +1,5 @@
-// The implementation of EventLoop, in event_loop.cpp (thread, turns, effects), connections.cpp (streams) and
-// openings.cpp (streams that are not open yet). Only these include this header, so that Asio stays out of all users of
+// The implementation of EventLoop, in event_loop.cpp (thread, turns, effects), connections.cpp (streams),
+// openings.cpp (streams that are not open yet) and rounds.cpp (payload that several threads move). Only these include this header, so that Asio stays out of all users of
 // EventLoop.
 //
 // A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn, handle_one
@@ -10,6 +10,7 @@
 // event_loop.hpp names the public functions that any thread may call.
 #pragma once
 
+#include "net-real/crew.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/file_payloads.hpp"
 #include "net-real/link.hpp"
@@ -90,6 +91,8 @@ private:
         // Whether the loop will call on_ready() for that readiness. One call serves all that waits when it comes.
         std::array<bool, 3> expected{};
         bool dirty = false;           // listed in dirty_
+        bool receiving = false;       // listed in receiving_
+        std::size_t round_job = 0;    // of round_jobs_, while a round is put together
         std::uint64_t send_turn = 0;  // the turn that `sent_bytes` belongs to
         std::size_t sent_bytes = 0;   // sent in that turn
         core::Instant noticed = 0;    // when the link was opened, or last gave the machine an event
@@ -102,6 +105,13 @@ private:
         std::optional<tls::CertificateName> other;  // accepted: the certificate that was shown
     };
     using ConnectionRef = std::shared_ptr<Connection>;
+    // What became of output that was offered to a stream.
+    struct Sent {
+        Link::Outcome outcome;
+        bool is_full = false;  // the system has not taken what an earlier call gave; nothing more was offered
+        std::string failure;   // of that
+        std::vector<core::Event> events;
+    };
 
     static constexpr core::Duration flush_time = 1 * core::second;  // limit for closed links, and for the loop's stop
 
@@ -155,12 +165,31 @@ private:
     void on_ready(const ConnectionRef& connection, Stream::Wait readiness);
     void on_readable(const ConnectionRef& connection);
     void on_writable(const ConnectionRef& connection);
-    void receive_from(const ConnectionRef& connection);
+    bool receive_from(const ConnectionRef& connection, Link::Until until, const Link::Outcome& before = {});
+    void received(const ConnectionRef& connection, const Link::Outcome& outcome);
     bool drop_input(const ConnectionRef& connection);  // false: the input has ended, by a close or an error
     void pump(const ConnectionRef& connection);
+    bool may_send(const ConnectionRef& connection);
+    static void send_from(Connection& connection, Sent& sent);
+    void sent_from(const ConnectionRef& connection, Sent& sent);
     void arm_accept();
     void on_acceptable();
     void accept_later(const char* what);
+
+    // rounds
+    bool receive_later(const ConnectionRef& connection);
+    bool leaves_output_to_round();
+    bool compute_later(const core::Compute& effect, std::uint8_t* target, const std::uint8_t* a,
+                       const std::uint8_t* b);
+    bool is_round_due() const {
+        return crew_ && (!receiving_.empty() || !round_computes_.empty() || !dirty_.empty());
+    }
+    void run_round();
+    void put_round_together();
+    std::size_t job_of(const ConnectionRef& connection);
+    void work_in_round(std::size_t job) noexcept;
+    void finish_round();
+    void received_in_round(const ConnectionRef& connection, const Link::Outcome& outcome);
 
     // openings
     void dial_tcp(const core::OpenLink& dial);
@@ -241,9 +270,34 @@ private:
     core::LinkId next_link_ = 2;       // of the next accepted link; the machine chooses the odd ids of dialled ones
     std::deque<ConnectionRef> dirty_;  // may have output, which leaves when the turn ends
     std::deque<core::Event> pending_;  // events to give to the machine after the running one
-    std::vector<core::Event> sent_events_;
+    Sent sent_;
     core::Effects effects_;
     ReceiveSpace space_;
+    // ---- rounds: empty if there are no helpers
+    struct RoundJob {
+        ConnectionRef connection;
+        bool receives = false;
+        bool sends = false;
+        bool failed = false;
+        Link::Outcome received;
+        Sent sent;
+    };
+    struct RoundCompute {
+        core::Compute effect;
+        std::uint8_t* target = nullptr;
+        const std::uint8_t* a = nullptr;
+        const std::uint8_t* b = nullptr;
+        core::ComputeDone done;
+        bool failed = false;
+    };
+    std::optional<Crew> crew_;
+    std::vector<ConnectionRef> receiving_;  // payload may be there whose place is known
+    std::vector<RoundCompute> round_computes_;
+    std::vector<RoundJob> round_jobs_;  // of the round that runs: the first round_jobs_used_
+    std::size_t round_jobs_used_ = 0;
+    std::vector<ConnectionRef> round_receiving_;
+    std::vector<RoundCompute> round_computing_;
+
     Workers workers_;
     Workers file_workers_;  // for files only: a disk that hangs blocks no other work
     std::uint64_t turn_ = 0;
@@ -254,5 +308,9 @@ private:
     core::Instant stop_at_ = core::never;
     std::string halt_reason_;
 };
+
+// Any thread.
+core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
+                              const std::uint8_t* b);
 
 }  // namespace pccl::real

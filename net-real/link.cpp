@@ -6,19 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace pccl::real {
 
 namespace {
 
-using core::wire::bulk_header_bytes;
-using core::wire::prefix_bytes;
-using core::wire::trailer_bytes;
-
-constexpr std::size_t frame_head_bytes = prefix_bytes + bulk_header_bytes;
-// Read together with the end of a payload: its trailer and the next bulk header. One byte more could be payload of the
-// next frame, which would then have to be copied.
-constexpr std::size_t tail_bytes = trailer_bytes + frame_head_bytes;
 // Limits of one receive or send: large enough to be cheap, small enough to be in the cache for the checksum.
 constexpr std::size_t receive_piece_bytes = 256u << 10;
 constexpr std::size_t send_piece_bytes = 1u << 20;
@@ -49,61 +42,85 @@ void Link::landed(const std::uint8_t* data, std::size_t bytes) {
     if (landing_ == Landing::place) landing_checksum_.update(data, bytes);
 }
 
-Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t budget_bytes) {
+// Payload goes to its place, or to `discard`; what follows it, and everything else, to `space`.
+Link::Piece Link::read_piece(std::span<std::uint8_t> space, std::span<std::uint8_t> discard, Outcome& outcome) {
+    iovec parts[2];
+    std::size_t part_count = 1;
+    std::size_t direct = 0;
+    std::size_t wanted = 0;
+    const std::size_t remaining = decoder_.payload_remaining();
+    if (remaining > 0) {
+        direct = std::min(remaining, receive_piece_bytes);
+        std::uint8_t* base = discard.data();
+        if (landing_ == Landing::place)
+            base = landing_target_ + decoder_.payload_position();
+        else
+            direct = std::min(direct, discard.size());
+        parts[0] = {base, direct};
+        wanted = direct;
+        if (direct == remaining) {
+            parts[1] = {space.data(), tail_bytes};
+            part_count = 2;
+            wanted += tail_bytes;
+        }
+    } else {
+        parts[0] = {space.data(), space.size()};
+        wanted = space.size();
+    }
+    ssize_t result = -1;
+    do {
+        result = stream_.receive({parts, part_count});
+    } while (result < 0 && errno == EINTR);
+    Piece piece;
+    if (result <= 0) {
+        piece.failed = true;
+        if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return piece;
+        outcome.progress = Progress::closed;
+        outcome.reason = result < 0 ? error_text("receive", stream_) : "closed by the other end";
+        return piece;
+    }
+    piece.bytes = static_cast<std::size_t>(result);
+    piece.was_full = piece.bytes == wanted;
+    outcome.bytes += piece.bytes;
+    const std::size_t placed = std::min(direct, piece.bytes);
+    piece.behind = piece.bytes - placed;
+    if (placed > 0) {
+        landed(static_cast<const std::uint8_t*>(parts[0].iov_base), placed);
+        decoder_.skip_payload(static_cast<std::uint32_t>(placed));
+    }
+    return piece;
+}
+
+Link::Outcome Link::receive(ReceiveSpace& space, EventSink& sink, std::size_t budget_bytes, Until until) {
     Outcome outcome;
+    if (behind_bytes_ != 0) {
+        outcome.events += digest({behind_.data(), std::exchange(behind_bytes_, 0)}, sink);
+        if (!behind_was_full_) return outcome;
+    }
     while (!input_closed_) {
-        if (outcome.bytes >= budget_bytes) {
+        if (outcome.bytes >= budget_bytes || (until == Until::payload && awaits_payload())) {
             outcome.progress = Progress::more;
             return outcome;
         }
-        iovec parts[2];
-        std::size_t part_count = 1;
-        std::size_t direct = 0;
-        std::size_t wanted = 0;
-        const std::size_t remaining = decoder_.payload_remaining();
-        if (remaining > 0) {
-            direct = std::min(remaining, receive_piece_bytes);
-            std::uint8_t* base = space.discard.data();
-            if (landing_ == Landing::place)
-                base = landing_target_ + decoder_.payload_position();
-            else
-                direct = std::min(direct, space.discard.size());
-            parts[0] = {base, direct};
-            wanted = direct;
-            if (direct == remaining) {
-                parts[1] = {space.staging.data(), tail_bytes};
-                part_count = 2;
-                wanted += tail_bytes;
-            }
-        } else {
-            parts[0] = {space.staging.data(), space.staging.size()};
-            wanted = space.staging.size();
-        }
-        const ssize_t result = stream_.receive({parts, part_count});
-        if (result < 0) {
-            if (errno == EINTR) continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome;
-            outcome.progress = Progress::closed;
-            outcome.reason = error_text("receive", stream_);
-            return outcome;
-        }
-        if (result == 0) {
-            outcome.progress = Progress::closed;
-            outcome.reason = "closed by the other end";
-            return outcome;
-        }
-        const std::size_t received = static_cast<std::size_t>(result);
-        outcome.bytes += received;
-        const std::size_t placed = std::min(direct, received);
-        if (placed > 0) {
-            landed(static_cast<const std::uint8_t*>(parts[0].iov_base), placed);
-            decoder_.skip_payload(static_cast<std::uint32_t>(placed));
-        }
-        if (received > placed) {
-            outcome.events += digest({space.staging.data(), received - placed}, sink);
-        }
-        if (received < wanted) return outcome;  // the stream is empty, or at its end (the next wait reports that)
+        const Piece piece = read_piece(space.staging, space.discard, outcome);
+        if (piece.failed) return outcome;
+        if (piece.behind > 0) outcome.events += digest({space.staging.data(), piece.behind}, sink);
+        if (!piece.was_full) return outcome;  // the stream is empty, or at its end (the next wait reports that)
     }
+    return outcome;
+}
+
+Link::Outcome Link::take_payload(std::size_t budget_bytes) {
+    Outcome outcome;
+    while (awaits_payload()) {
+        if (outcome.bytes >= budget_bytes) break;
+        const Piece piece = read_piece(behind_, {}, outcome);
+        if (piece.failed) return outcome;
+        behind_bytes_ = piece.behind;
+        behind_was_full_ = piece.was_full;
+        if (!piece.was_full && piece.behind == 0) return outcome;
+    }
+    outcome.progress = Progress::more;
     return outcome;
 }
 

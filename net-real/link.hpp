@@ -21,6 +21,7 @@
 #include "core/wire/frame_encoder.hpp"
 #include "net-real/streams/stream.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -63,7 +64,16 @@ public:
     core::LinkId id() const { return id_; }
 
     // ---- receiving
-    Outcome receive(ReceiveSpace& space, EventSink& sink, std::size_t budget_bytes);
+    // How far receive() goes: until the budget is used or nothing is there, or until take_payload() can go on.
+    enum class Until : std::uint8_t { drained, payload };
+    Outcome receive(ReceiveSpace& space, EventSink& sink, std::size_t budget_bytes, Until until = Until::drained);
+    // Whether payload is to come whose place is known.
+    bool awaits_payload() const {
+        return landing_ == Landing::place && decoder_.payload_remaining() != 0 && behind_bytes_ == 0 && !input_closed_;
+    }
+    // Receives payload into its place, as receive() does, and nothing else: no sink is called, and nothing is touched
+    // but this link, its stream and that place. So it may run beside other links. `more`: receive() is to be called.
+    Outcome take_payload(std::size_t budget_bytes);
     // Answers to BulkArrived. `target` has room for `length` bytes, which must be the payload's length.
     void receive_payload(std::uint8_t* target, std::uint64_t length);
     void discard_payload();
@@ -92,6 +102,18 @@ public:
 
 private:
     enum class Landing : std::uint8_t { none, undecided, place, discard };
+    // Read together with the end of a payload: its trailer and the next bulk header. One byte more could be payload of
+    // the next frame, which would then have to be copied.
+    static constexpr std::size_t tail_bytes =
+        core::wire::trailer_bytes + core::wire::prefix_bytes + core::wire::bulk_header_bytes;
+    // What one call of the stream gave. `behind`: bytes in the caller's space, behind those of the payload.
+    struct Piece {
+        std::size_t bytes = 0;
+        std::size_t behind = 0;
+        bool was_full = false;  // there may be more
+        bool failed = false;    // the outcome says what to do
+    };
+    Piece read_piece(std::span<std::uint8_t> space, std::span<std::uint8_t> discard, Outcome& outcome);
     std::uint32_t digest(std::span<const std::uint8_t> bytes, EventSink& sink);
     void landed(const std::uint8_t* data, std::size_t bytes);
 
@@ -104,6 +126,9 @@ private:
     Landing landing_ = Landing::none;
     std::uint8_t* landing_target_ = nullptr;
     core::numeric::Checksum64 landing_checksum_;
+    std::array<std::uint8_t, tail_bytes> behind_{};  // what take_payload() got behind the payload
+    std::size_t behind_bytes_ = 0;
+    bool behind_was_full_ = false;  // there may be more behind them
 
     core::wire::FrameEncoder encoder_;
 };

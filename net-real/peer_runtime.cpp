@@ -86,6 +86,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.port_mapping = environment.port_mapping;
     settings.congestion_control = environment.tcp_congestion;
     settings.shared_memory = environment.shared_memory;
+    settings.io_threads = environment.io_threads;
     settings.invite = environment.invite;
     settings.tls_files = {environment.tls_ca, environment.tls_cert, environment.tls_key};
     settings.tls_master_name = environment.tls_master_name;
@@ -148,6 +149,7 @@ struct PeerRuntime::State final : LoopClient {
         loop_settings.dial_source = settings.bind_address;
         loop_settings.staging_bytes_max = settings.staging_bytes_max;
         loop_settings.scratch_bytes_max = settings.limits.operation_bytes_max;
+        loop_settings.io_threads = settings.io_threads;
         loop_settings.shared_memory.enabled = settings.shared_memory;
         // Connections to the master carry no payload, and a master does not listen for shared memory.
         loop_settings.shared_memory.tcp_only = settings.other_masters;

@@ -41,6 +41,7 @@ struct PeerSettings {
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
     bool shared_memory = true;                                 // data connections within this host use it
+    std::size_t io_threads = 1;                                // see LoopSettings
     // Of a secure run: where its master is, and a secret; `master` above is then not used. Empty: nothing is encrypted.
     std::string invite;
     tls::OperatorFiles tls_files;  // in place of an invitation: certificates of the operator's PKI

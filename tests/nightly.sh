@@ -1,6 +1,6 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
-nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire tls secure mutants hazards seeds
+nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire tls secure threads mutants hazards seeds
     sanitized-seeds scopes excuses probes pages packages wheel bare python chaos docs fuzz)
 
 # Of the integration tests: those that have certificates of their own, that speak or look at the protocol in the clear, or
@@ -25,6 +25,7 @@ usage: ./dev nightly [--again] [part...]
                   under AddressSanitizer and UndefinedBehaviorSanitizer
   secure          the integration tests and the bridge in runs where each process has a certificate
                   (tests/integration/with_tls.sh)
+  threads         the integration tests with three I/O threads in each peer, with and without certificates
   mutants         ./dev mutants --search --seeds 3000
   hazards         ./dev hazards
   seeds           sim-run over 200,000 seeds (PCCL_NIGHTLY_SEEDS: so many) of a range that no other state of the core and the
@@ -136,6 +137,10 @@ nightly_part() {
         secure)
             bash tests/integration/with_tls.sh "${cmake_program%cmake}ctest" --test-dir "$build" --output-on-failure \
                 -L integration -E "$secure_left_out" ;;
+        threads)
+            PCCL_IO_THREADS=3 "${cmake_program%cmake}ctest" --test-dir "$build" --output-on-failure -L integration &&
+                PCCL_IO_THREADS=3 bash tests/integration/with_tls.sh "${cmake_program%cmake}ctest" --test-dir "$build" \
+                    --output-on-failure -L integration -E "$secure_left_out" ;;
         mutants) command_mutants --search --seeds 3000 ;;
         hazards) command_hazards ;;
         seeds) fresh_seeds seeds "$build/bin/sim-run" ;;

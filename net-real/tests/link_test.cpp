@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <deque>
+#include <utility>
 
 using namespace pccl;
 using namespace pccl::real;
@@ -46,6 +47,7 @@ struct Receiver final : EventSink {
     core::Random* random = nullptr;
     std::deque<Expected> expected;
     std::vector<std::uint8_t> place;
+    std::vector<std::uint8_t> redirected;  // what is to stay in the place
     bool discarding = false;
     bool refused = false;
     std::size_t landed = 0, discarded = 0, abandoned = 0;
@@ -80,6 +82,7 @@ struct Receiver final : EventSink {
             REQUIRE(end->verdict != Verdict::corrupt);
             if (discarding) {
                 REQUIRE(end->verdict == Verdict::discarded);
+                if (!redirected.empty()) REQUIRE(place == std::exchange(redirected, {}));
                 ++discarded;
             } else if (end->verdict == Verdict::abandoned) {
                 REQUIRE(next.may_be_abandoned);
@@ -172,8 +175,18 @@ TEST_CASE("whatever the segmentation, frames arrive as they were sent") {
                     in_flight = false;
                 }
             } else {
-                const auto outcome = receiver.receive(space, sink, 1 + random.below(300'000));
+                const std::size_t budget = 1 + random.below(300'000);
+                const auto until = random.below(2) == 0 ? Link::Until::payload : Link::Until::drained;
+                const auto outcome = receiver.awaits_payload() && random.below(2) == 0
+                                         ? receiver.take_payload(budget)
+                                         : receiver.receive(space, sink, budget, until);
                 REQUIRE(outcome.progress != Link::Progress::closed);
+                if (receiver.awaits_payload() && random.below(20) == 0) {
+                    sink.discarding = true;
+                    receiver.redirect_receive();
+                    std::fill(sink.place.begin(), sink.place.end(), std::uint8_t{0xEE});
+                    sink.redirected = sink.place;
+                }
             }
         }
         REQUIRE(!sink.refused);

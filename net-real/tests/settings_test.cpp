@@ -65,6 +65,7 @@ TEST_CASE("every setting takes its limits and refuses what lies beyond") {
          {"cubic", "bbr", "reno"},
          {"a-name-of-sixteen", "another-name-too-long", "xxxxxxxxxxxxxxxx"}},
         {Setting::shared_memory, {"0", "1", "1"}, {"2", "yes", ""}},
+        {Setting::io_threads, {"1", "64", "2"}, {"0", "65", "many"}},
         {Setting::port_mapping, {"0", "1", "1"}, {"2", "yes", ""}},
         {Setting::log_level, {"warn", "NONE", "Trace"}, {"LOUD", "1", "warning!"}},
     };

@@ -1,7 +1,7 @@
 // Tickets of TLS, by the peer that gave them. A further connection with that peer then needs neither certificates nor
 // signatures: it has the identities of the connection that the ticket came from, and keys of its own.
 //
-// One thread. At most peers_max tickets are kept; beyond that, the oldest is dropped.
+// keep() may be called by several threads at once, but not beside the others. At most peers_max tickets are kept; beyond that, the oldest is dropped.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ public:
     // `since`: generation() when the connection was begun.
     void keep(const core::Uuid& peer, std::uint64_t since, SessionPtr session) {
         if (since != generation_) return;
+        const std::lock_guard lock(mutex_);
         std::erase_if(sessions_, [&](const auto& one) { return one.first == peer; });
         if (sessions_.size() >= peers_max) sessions_.erase(sessions_.begin());
         sessions_.emplace_back(peer, std::move(session));
@@ -41,6 +43,7 @@ public:
 
 private:
     std::uint64_t generation_ = 0;
+    std::mutex mutex_;
     std::vector<std::pair<core::Uuid, SessionPtr>> sessions_;  // oldest first
 };
 

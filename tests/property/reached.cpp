@@ -94,6 +94,7 @@ const std::map<std::string, std::string> settings = {
     {"PCCL_MASTER_TIMEOUT_MS", "Timeouts.master"},
     {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "Limits.concurrent_ops"},
     {"PCCL_ADVERTISE_ADDRESS", "PeerConfig.advertised"},
+    {"PCCL_IO_THREADS", "- the driver's: the machine sees one thread"},
     {"PCCL_PORT_MAPPING", "- the driver's; it gives PeerConfig.advertised; tests/integration/nat_test.cpp"},
     {"PCCL_VOTE_WARN_S", "Timeouts.vote_warn"},
     {"PCCL_VOTE_TIMEOUT_S", "Timeouts.vote"},
