@@ -178,7 +178,7 @@ private:
 
     // rounds
     bool receive_later(const ConnectionRef& connection);
-    bool leaves_output_to_round();
+    bool leaves_output_to_round() const;
     bool compute_later(const core::Compute& effect, std::uint8_t* target, const std::uint8_t* a,
                        const std::uint8_t* b);
     bool is_round_due() const {

@@ -5,7 +5,7 @@
 // its compute. In the second, the loop's thread alone reports what happened to the machine, in the order of the jobs. So
 // the machine, all tables and all other code of the loop see one thread and one order, with and without helpers.
 //
-// Only payload waits for a round: what else arrives or leaves is handled at once. With one job a round wakes nobody.
+// Where there is no payload to move, everything is handled at once. With one job a round wakes nobody.
 #include "net-real/event_loop_impl.hpp"
 
 #include "core/base/assert.hpp"
@@ -45,14 +45,12 @@ bool EventLoop::Impl::compute_later(const core::Compute& effect, std::uint8_t* t
     return true;
 }
 
-// Whether all output in dirty_ is payload that the next round sends. Other output comes first from now on.
-bool EventLoop::Impl::leaves_output_to_round() {
+// Whether the output in dirty_ is sent by the next round, which is due anyway or has payload of several connections.
+bool EventLoop::Impl::leaves_output_to_round() const {
     if (!crew_) return false;
-    const auto payloads = std::stable_partition(dirty_.begin(), dirty_.end(), [](const ConnectionRef& connection) {
-        return !connection->link.is_sending();
-    });
-    if (payloads != dirty_.begin()) return false;
-    return dirty_.size() > 1 || !receiving_.empty() || !round_computes_.empty();
+    if (!receiving_.empty() || !round_computes_.empty()) return true;
+    const auto sends_payload = [](const ConnectionRef& connection) { return connection->link.is_sending(); };
+    return std::count_if(dirty_.begin(), dirty_.end(), sends_payload) > 1;
 }
 
 std::size_t EventLoop::Impl::job_of(const ConnectionRef& connection) {
