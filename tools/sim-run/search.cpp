@@ -3,6 +3,7 @@
 #include "core/base/format.hpp"
 #include "harness/scenario_text.hpp"
 #include "harness/search.hpp"
+#include "tools/sim-run/classes.hpp"
 #include "tools/sim-run/jobs.hpp"
 
 #include <unistd.h>
@@ -14,7 +15,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,21 +79,39 @@ void watch_crashes() {
     for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, &on_crash_in_search);
 }
 
-// Those that the file "first" in the folder names, line by line, come first.
-std::vector<std::string> files_of(const std::string& folder) {
-    std::map<std::string, std::size_t> places;
-    std::ifstream first(folder + "/first");
-    for (std::string name; std::getline(first, name);) places.emplace(folder + "/" + name, places.size());
-    std::vector<std::pair<std::size_t, std::string>> files;
+std::vector<std::string> files_of(const std::string& folder, const std::set<std::string>& but = {}) {
+    std::vector<std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        const auto place = places.find(entry.path().string());
-        if (entry.path().extension() == ".scenario")
-            files.emplace_back(place == places.end() ? places.size() : place->second, entry.path().string());
+        if (entry.path().extension() == ".scenario" && !but.contains(entry.path().string()))
+            files.push_back(entry.path().string());
     }
     std::sort(files.begin(), files.end());
-    std::vector<std::string> names;
-    for (auto& [place, name] : files) names.push_back(std::move(name));
-    return names;
+    return files;
+}
+
+// What a search begins with: a line of the file "first" in the folder of its scenarios. It names one of them, or a seed
+// and the fault classes from which its scenario is drawn.
+struct First {
+    std::string file;  // empty: a seed
+    std::uint64_t seed = 0;
+    std::uint32_t classes = 0;
+};
+
+std::vector<First> first_of(const std::string& folder, std::uint32_t classes) {
+    std::vector<First> first;
+    std::ifstream lines(folder + "/first");
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string word, of;
+        First one;
+        one.classes = classes;
+        if (words >> word && word != "seed")
+            one.file = folder + "/" + word;
+        else if (!(words >> one.seed) || (words >> of && !tools::read_classes(of, one.classes)))
+            continue;
+        first.push_back(one);
+    }
+    return first;
 }
 
 // One process of the command, with its own search.
@@ -108,10 +128,23 @@ public:
                 if (read_scenario(files[i], scenario)) play(scenario, false, files[i]);
             }
         }
-        // Kept scenarios and seeds in turn, as long as there are both.
-        const std::vector<std::string> kept =
-            choice_.scenarios.empty() ? std::vector<std::string>{} : files_of(choice_.scenarios);
+        // Then kept scenarios and seeds in turn, as long as there are both.
+        std::vector<std::string> kept;
         std::size_t place = 0;
+        if (!choice_.scenarios.empty()) {
+            std::set<std::string> played;
+            for (const First& one : first_of(choice_.scenarios, choice_.classes)) {
+                played.insert(one.file);
+                if (place++ % choice_.jobs != job_) continue;
+                if (over()) break;
+                Scenario scenario;
+                GeneratorOptions options;
+                options.classes = one.classes;
+                if (one.file.empty() || read_scenario(one.file, scenario))
+                    play(one.file.empty() ? generate(one.seed, options) : scenario, false, one.file);
+            }
+            kept = files_of(choice_.scenarios, played);
+        }
         for (std::size_t i = 0; i < std::max(kept.size(), choice_.first_seeds.size()) && !over(); ++i) {
             Scenario scenario;
             if (i < kept.size() && place++ % choice_.jobs == job_ && read_scenario(kept[i], scenario))
