@@ -72,7 +72,7 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
             const std::uint32_t other = network.peer_of(connection, side ^ 1);
             if (network.peer_of(connection, side) == node && network.open_end(connection, side ^ 1) &&
                 world_.alive(other) && !world_.paused(other) && !came_back(other) &&
-                !(stands_still && !world_.driver(node)->has_spoken_on(connection)))
+                !(stands_still && side == 0 && !world_.driver(node)->has_spoken_on(connection)))
                 revoked.open_to += formatted(" {}", sim::Trace::name(other));
         }
     }
