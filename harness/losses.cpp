@@ -212,7 +212,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             continue;
         if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
-        if (says(CauseKind::master_away) &&
+        // What it says depends on whether it waited or dialled when the time was over.
+        if ((says(CauseKind::master_away) || says(CauseKind::master_gone)) &&
             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
         // The message with the reason may be lost behind a narrow window when the connection is closed.
