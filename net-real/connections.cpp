@@ -15,8 +15,7 @@ using boost::asio::posix::stream_descriptor;
 
 namespace {
 
-// Limits for one link in a turn, so that the other links and the timers are served too.
-constexpr std::size_t receive_budget_bytes = 512u << 10;
+// As receive_budget_bytes.
 constexpr std::size_t send_budget_bytes = 1u << 20;
 constexpr std::size_t queued_control_bytes_max = 64u << 20;
 constexpr int accepts_per_turn = 64;

@@ -1,5 +1,7 @@
 // Threads that share the work of one moment with their caller (fork and join): run() returns when all of it is done.
 //
+// A job must be short and must not wait, because run() has no deadline of its own.
+//
 // So what the jobs touch needs no locks, as long as two jobs of one run() do not touch the same. A helper that sleeps, or
 // that the system does not let run, holds up nothing: the caller does what nobody else has begun.
 #pragma once

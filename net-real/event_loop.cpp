@@ -135,7 +135,7 @@ void EventLoop::Impl::thread_main() {
     use_default_arithmetic();
     std::string reason;
     try {
-        if (settings_.io_threads > 1) crew_.emplace(settings_.io_threads - 1);
+        begin_crew();
         run();
         reason = halt_reason_;
     } catch (const std::exception& failure) {
@@ -154,6 +154,18 @@ void EventLoop::Impl::thread_main() {
     } catch (...) {
         // Out of memory while reporting. Nothing is left to do.
     }
+}
+
+void EventLoop::Impl::begin_crew() {
+    if (settings_.io_threads < 2) return;
+    crew_.emplace(settings_.io_threads - 1);
+    const std::size_t threads = crew_->size() + 1;
+    if (threads == settings_.io_threads) return;
+    client_.log(Severity::warn,
+                core::formatted("{} threads move payload, and {} were asked for: the system starts no more; raise its "
+                                "limit of threads, or set PCCL_IO_THREADS to less",
+                                threads, settings_.io_threads));
+    if (threads == 1) crew_.reset();
 }
 
 void EventLoop::Impl::tear_down() noexcept {

@@ -113,10 +113,13 @@ private:
         std::vector<core::Event> events;
     };
 
+    // Limits one link in a turn, so that the other links and the timers are served too.
+    static constexpr std::size_t receive_budget_bytes = 512u << 10;
     static constexpr core::Duration flush_time = 1 * core::second;  // limit for closed links, and for the loop's stop
 
     // thread
     void thread_main();
+    void begin_crew();
     void run();
     void tear_down() noexcept;
     core::Instant own_deadline() const;

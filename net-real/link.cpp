@@ -79,11 +79,11 @@ Link::Piece Link::read_piece(std::span<std::uint8_t> space, std::span<std::uint8
         outcome.reason = result < 0 ? error_text("receive", stream_) : "closed by the other end";
         return piece;
     }
-    piece.bytes = static_cast<std::size_t>(result);
-    piece.was_full = piece.bytes == wanted;
-    outcome.bytes += piece.bytes;
-    const std::size_t placed = std::min(direct, piece.bytes);
-    piece.behind = piece.bytes - placed;
+    const std::size_t bytes = static_cast<std::size_t>(result);
+    piece.was_full = bytes == wanted;
+    outcome.bytes += bytes;
+    const std::size_t placed = std::min(direct, bytes);
+    piece.behind = bytes - placed;
     if (placed > 0) {
         landed(static_cast<const std::uint8_t*>(parts[0].iov_base), placed);
         decoder_.skip_payload(static_cast<std::uint32_t>(placed));

@@ -108,7 +108,6 @@ private:
         core::wire::trailer_bytes + core::wire::prefix_bytes + core::wire::bulk_header_bytes;
     // What one call of the stream gave. `behind`: bytes in the caller's space, behind those of the payload.
     struct Piece {
-        std::size_t bytes = 0;
         std::size_t behind = 0;
         bool was_full = false;  // there may be more
         bool failed = false;    // the outcome says what to do

@@ -18,8 +18,6 @@ namespace pccl::real {
 
 namespace {
 
-// What one job receives. A slice mostly ends earlier; then the machine has to say where the next one goes.
-constexpr std::size_t receive_budget_bytes = 512u << 10;
 // Ready connections that are looked for before a round begins.
 constexpr std::size_t looks_for_ready = 64;
 // Smaller computes are done before another thread would have noticed them.

@@ -2,6 +2,7 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/wire/frame.hpp"
+#include "net-real/tests/quiet_client.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -24,9 +25,8 @@ namespace {
 constexpr std::size_t answer_bytes = 1u << 20;
 
 // Answers each control frame with a large one. Counts its answers until the link is lost.
-class Generous : public LoopClient {
+class Generous : public QuietClient {
 public:
-    void start(core::Instant, core::Effects&) override {}
     core::Status handle(core::Instant, const core::Event& event, core::Effects& out) override {
         if (const auto* control = std::get_if<core::ControlArrived>(&event)) {
             out.push_back(core::SendControl{control->link, std::string(answer_bytes, 'a')});
@@ -38,12 +38,6 @@ public:
         }
         return core::Status::ok;
     }
-    core::Instant next_deadline() const override { return core::never; }
-    void shut_down(core::Instant, core::Effects&) override {}
-    void complete(const core::Complete&) override {}
-    void set_attributes(const core::Attributes&) override {}
-    void log(Severity, std::string_view) override {}
-    void ended(const std::string&) override {}
 
     std::mutex mutex;
     std::condition_variable changed;

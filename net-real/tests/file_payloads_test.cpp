@@ -3,6 +3,7 @@
 
 #include "core/numeric/kernels.hpp"
 #include "core/wire/frame.hpp"
+#include "net-real/tests/quiet_client.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -82,9 +83,8 @@ private:
 
 // Receives payload into the file and hashes it. Sends the file at the first control frame. At the next one it cancels
 // the send and frees the file.
-class Filer : public LoopClient {
+class Filer : public QuietClient {
 public:
-    void start(core::Instant, core::Effects&) override {}
     core::Status handle(core::Instant, const core::Event& event, core::Effects& out) override {
         const core::BufferRef all{file, 0, bytes};
         if (const auto* bulk = std::get_if<core::BulkArrived>(&event)) {
@@ -128,12 +128,6 @@ public:
         }
         return core::Status::ok;
     }
-    core::Instant next_deadline() const override { return core::never; }
-    void shut_down(core::Instant, core::Effects&) override {}
-    void complete(const core::Complete&) override {}
-    void set_attributes(const core::Attributes&) override {}
-    void log(Severity, std::string_view) override {}
-    void ended(const std::string&) override {}
 
     // The next recorded event; empty: none came for 60 s.
     std::string next() {

@@ -5,6 +5,7 @@
 
 #include "core/base/random.hpp"
 #include "core/numeric/kernels.hpp"
+#include "net-real/tests/quiet_client.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -34,7 +35,7 @@ std::vector<std::uint8_t> content(unsigned end, std::size_t connection, std::uin
 
 // Sends its frames on each connection, cancels some of them, and takes those of the other end: some are discarded, and
 // some are redirected when payload of another connection has landed. What landed is copied by a compute.
-class Mover final : public LoopClient {
+class Mover final : public QuietClient {
 public:
     Mover(unsigned end, std::uint64_t seed) : end_(end), random_(seed) {}
 
@@ -65,11 +66,6 @@ public:
         if (is_done()) done_.notify_all();
         return core::Status::ok;
     }
-    core::Instant next_deadline() const override { return core::never; }
-    void shut_down(core::Instant, core::Effects&) override {}
-    void complete(const core::Complete&) override {}
-    void set_attributes(const core::Attributes&) override {}
-    void log(Severity, std::string_view) override {}
     void ended(const std::string& reason) override { check(reason.empty(), reason); }
 
     bool wait() {

@@ -2,6 +2,7 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/wire/frame.hpp"
+#include "net-real/tests/quiet_client.hpp"
 #include "net-real/tests/stream_pairs.hpp"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ using namespace pccl::real;
 namespace {
 
 // Dials, answers every control frame of an accepted link with the same bytes, and keeps what happens.
-class Machine final : public LoopClient {
+class Machine final : public QuietClient {
 public:
     std::vector<core::Endpoint> targets;  // links 1, 3, 5...
 
@@ -50,15 +51,10 @@ public:
         changed_.notify_all();
         return core::Status::ok;
     }
-    core::Instant next_deadline() const override { return core::never; }
-    void shut_down(core::Instant, core::Effects&) override {}
-    void complete(const core::Complete&) override {}
-    void set_attributes(const core::Attributes&) override {}
     void log(Severity, std::string_view text) override {
         const std::lock_guard lock(mutex_);
         lines_.emplace_back(text);
     }
-    void ended(const std::string&) override {}
 
     bool wait(const std::function<bool(Machine&)>& is_true) {
         std::unique_lock lock(mutex_);

@@ -1,6 +1,7 @@
 // Loops that connect by TLS: each end learns who the other one is, and a dial reaches only the one that it names.
 #include "net-real/event_loop.hpp"
 
+#include "net-real/tests/quiet_client.hpp"
 #include "net-real/tests/stream_pairs.hpp"
 
 #include <chrono>
@@ -18,7 +19,7 @@ using namespace pccl::real;
 namespace {
 
 // Dials, echoes control frames of accepted links, and keeps what happens.
-class Machine final : public LoopClient {
+class Machine final : public QuietClient {
 public:
     std::vector<core::OpenLink> dials;
     std::vector<core::OpenLink> dials_after_answer;  // made when the first answer has come
@@ -47,12 +48,6 @@ public:
         changed_.notify_all();
         return core::Status::ok;
     }
-    core::Instant next_deadline() const override { return core::never; }
-    void shut_down(core::Instant, core::Effects&) override {}
-    void complete(const core::Complete&) override {}
-    void set_attributes(const core::Attributes&) override {}
-    void log(Severity, std::string_view) override {}
-    void ended(const std::string&) override {}
 
     bool wait(const std::function<bool()>& is_true) {
         std::unique_lock lock(mutex_);
