@@ -26,6 +26,7 @@ harness::Scenario scenario_for(const Path& path, std::size_t bytes, std::size_t 
     s.limits.eager_bytes = core::Limits{}.eager_bytes;
     s.limits.scratch_bytes = scratch_bytes;
     s.limits.vote_input_bytes_max = core::Limits{}.vote_input_bytes_max;
+    s.limits.pairwise_bytes_max = core::Limits{}.pairwise_bytes_max;
     s.world.symbolic = bytes > s.limits.vote_input_bytes_max;  // a vote carries content
     sim::NetworkParameters& n = s.world.network;
     // Region 1 is the master and the first peer, which share a host; each other peer is a region of its own.

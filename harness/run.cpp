@@ -232,6 +232,7 @@ private:
         config.limits = scenario_.limits;
         if (scenario_.uneven_limits && node % 2 == 0) {
             config.limits.eager_bytes *= 4;
+            config.limits.pairwise_bytes_max /= 4;  // what leaves ahead is then cut otherwise than the start says
             config.limits.concurrent_ops += 2;
             config.limits.control_bytes_max *= 4;
         } else if (scenario_.uneven_limits) {

@@ -333,6 +333,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     Draw votes(mix(seed, 270));
     if (votes.chance(300'000)) s.limits.vote_input_bytes_max = static_cast<std::uint32_t>(votes.log_uniform(16, 8192));
     if (in_pieces && pieces.chance(800'000)) s.limits.vote_input_bytes_max = pieces.number(0, 64);
+    Draw pairs(mix(seed, 271));
+    if (pairs.chance(300'000)) s.limits.pairwise_bytes_max = static_cast<std::uint64_t>(pairs.log_uniform(64, 1 << 20));
     draw_many_entries(s, on);
     draw_huge_counts(s, on, options.peers_max);
     fit_units(s);

@@ -208,11 +208,13 @@ struct Expectation {
     std::uint64_t least = 0, most = any;
 };
 
-// No vote carries an input: arrays are small here, and few would go around a ring otherwise. Memory is small, because it
+// No vote carries an input, and no two members send each other whole arrays: arrays are small here, and few would go
+// around a ring otherwise. Memory is small, because it
 // is real here.
 inline core::Limits small_limits() {
     core::Limits limits;
     limits.vote_input_bytes_max = 0;
+    limits.pairwise_bytes_max = 0;
     limits.eager_bytes = 256u << 10;
     limits.scratch_bytes = 16u << 20;
     return limits;

@@ -15,7 +15,8 @@
 
 namespace pccl::core {
 
-// A name of the members' shares of an all-reduce; 0: equal parts.
+// Names how an all-reduce is cut: by the members' shares, or pairwise; 0: into equal parts.
+inline constexpr std::uint64_t name_of_pairwise = 1;
 inline std::uint64_t name_of_shares(std::span<const Piece> shares) {
     std::uint64_t name = 0;
     for (const Piece& piece : shares) {

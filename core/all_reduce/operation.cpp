@@ -25,6 +25,7 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
     const std::size_t parts = graph_.parts.size();
     part_first_.resize(parts + 1);
     part_wire_.resize(parts + 1);
+    ASSERT(graph_.copies == 1 || parts == graph_.copies);
     for (std::size_t i = 0; i < parts; ++i) {
         const Part& part = graph_.parts[i];
         ASSERT(part.source < id.world && part.copy_hops < id.world);
@@ -420,7 +421,8 @@ BufferRef Operation::slot_ref(std::uint32_t slice) const {
 
 void Operation::add_digest(std::uint32_t slice, std::uint64_t checksum) {
     // A sum of mixed (slice, checksum) pairs: independent of the order in which slices land.
-    std::uint64_t z = checksum ^ (static_cast<std::uint64_t>(slice) + 1) * 0x9E3779B97F4A7C15ull;
+    const std::uint32_t number = slice % (slices() / graph_.copies);
+    std::uint64_t z = checksum ^ (static_cast<std::uint64_t>(number) + 1) * 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     digest += z ^ (z >> 31);

@@ -15,6 +15,8 @@
 // form on the wire, and own input is quantized into `inputs` shortly before it leaves. At the commit all members
 // convert the same final bytes back into numbers.
 //
+// In a pairwise all-reduce both members finish all slices, so the digest counts a slice by its place in the array.
+//
 // A collective over direct edges has several of these at a member, its lanes (reductions.hpp): one for each member that
 // it sends to or receives from, as a path of two members, and lane 0 for what stays here. They share one outcome.
 //
@@ -76,7 +78,7 @@ public:
         Uuid predecessor;  // nil: nothing comes
         Uuid successor;    // nil: nothing leaves
         Serial predecessor_serial = 0;  // of its vote for the start
-        std::uint64_t shares = 0;       // name_of_shares(); 0: equal parts, or no all-reduce
+        std::uint64_t shares = 0;       // name_of_shares() or name_of_pairwise; 0: equal parts, or no all-reduce
     };
 
     Operation(const Identity& identity, const ReduceShape& shape, Graph graph, BufferId send, BufferId receive,
@@ -107,6 +109,8 @@ public:
     }
     // The application gets these final bytes here.
     bool keeps(std::uint32_t slice) const;
+    // Own input is the first operand of its reduction here.
+    bool own_first(std::uint32_t slice) const { return graph_.parts[part_of(slice)].own_first; }
     // Where the final bytes are at this position. At a source without phase 0 that may be the send array.
     BufferRef final_ref(std::uint32_t slice) const;
     bool is_in_scratch(std::uint32_t slice) const { return places_[part_of(slice)].where == Where::scratch; }

@@ -345,7 +345,9 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
         if (proto::Direct direct; !in_vote && goes_direct(key.group, ring, shape, pieces, direct))
             *start->mutable_direct() = direct;
     } else if (!in_vote) {
-        shares = shares_of(key.group, decided);
+        start->set_pairwise(goes_pairwise(ring.size(), shape.count(), static_cast<DataType>(shape.type()),
+                                          shape.quantization() != 0, turn_.limits.pairwise_bytes_max));
+        if (!start->pairwise()) shares = shares_of(key.group, decided);
     }
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const Ballot::Cast& cast = decided.votes().at(ring[i]);

@@ -30,9 +30,13 @@ void Reductions::launched(const Launches::Start& launch) {
     identity.position = place_.position;
     identity.successor = place_.successor;
     const std::span<const Piece> shares = may_have_shares(launch.shape) ? place_.shares : std::span<const Piece>{};
-    identity.shares = name_of_shares(shares);
+    const bool pairwise = goes_pairwise(place_.world, launch.shape.count, launch.shape.type, false,
+                                        turn_.limits.pairwise_bytes_max);
+    identity.shares = pairwise ? name_of_pairwise : name_of_shares(shares);
     auto owned = std::make_unique<Operation>(
-        identity, launch.shape, graph_of(CollectiveKind::all_reduce, place_.world, launch.shape.count, 0, shares),
+        identity, launch.shape,
+        pairwise ? pairwise_of(launch.shape.count)
+                 : graph_of(CollectiveKind::all_reduce, place_.world, launch.shape.count, 0, shares),
         launch.send, launch.receive, turn_.limits);
     if (!owned->wants_to_send()) return;
     PROBE(input_ahead_of_its_start);
@@ -209,14 +213,17 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     identity.predecessor = uuid_of(start.predecessor());
     identity.successor = uuid_of(start.successor());
     identity.predecessor_serial = start.predecessor_serial();
-    if (launch.collective.kind == CollectiveKind::all_reduce) identity.shares = name_of_shares(members.pieces);
+    if (launch.collective.kind == CollectiveKind::all_reduce)
+        identity.shares = start.pairwise() ? name_of_pairwise : name_of_shares(members.pieces);
     if (start.direct()) {
         make_lanes(identity, start, launch, members);
     } else {
         auto owned = take_ahead(identity);
         if (owned == nullptr) {
-            Graph graph = graph_of(launch.collective.kind, identity.world, members.count, members.root, members.pieces,
-                                   launch.collective.order);
+            Graph graph = start.pairwise()
+                              ? pairwise_of(members.count)
+                              : graph_of(launch.collective.kind, identity.world, members.count, members.root,
+                                         members.pieces, launch.collective.order);
             // The receiver of a send keeps its array until the commit, as if it had the input in it.
             const bool receives = launch.collective.kind == CollectiveKind::send && members.index == 1;
             owned = std::make_unique<Operation>(identity, launch.shape, std::move(graph),
@@ -225,6 +232,7 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
         ops_[{start.op(), 0}] = std::move(owned);
     }
     Operation& op = *ops_.at({start.op(), 0});
+    if (start.pairwise()) PROBE(pairwise_started);
     op.drafted = start.has_shape() && launch.serial == 0;
     op.index = members.index;
     op.members = std::move(members.by_index);
@@ -382,8 +390,8 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
     compute.quantization = op.shape.quantization;
     compute.want_checksum = true;
     const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
-    compute.a = place;
-    compute.b = mine;
+    compute.a = op.own_first(slice) ? mine : place;
+    compute.b = op.own_first(slice) ? place : mine;
     if (op.finishes(slice)) {
         compute.target = op.final_ref(slice);
         compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;

@@ -76,6 +76,9 @@ std::optional<StartMembers> members_in(const proto::StartAnswer& start, const La
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
     if (start.direct() && (!is_of_pieces(own.kind) || start.reduced())) return {};
     if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
+    if (start.pairwise() && (own.kind != CollectiveKind::all_reduce || start.reduced() || start.world() != 2 ||
+                             start.shares_size() != 0 || launch.shape.quantization.algorithm != QuantizationAlgorithm::none))
+        return {};
     if (start.has_shape()) return ends_in(start, launch, me, limits);
     const std::uint32_t world = start.world();
     if (own.kind == CollectiveKind::all_reduce) {

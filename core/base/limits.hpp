@@ -75,6 +75,10 @@ struct Limits {
     std::uint32_t slots_max = 4096;            // of one operation (at least min_slots)
     std::uint32_t inputs_ready = 8;            // slices of own input that are quantized ahead of their turn
     std::uint32_t batch_failures_at_once = 3;  // of a tag of a batch that are retried at once; then per tick
+    // Largest all-reduce of two members that is pairwise (core/voting/graph.hpp). 0: none. It saves time only while the
+    // whole array leaves ahead of the start, so it is as large as eager_bytes. The master decides. Members
+    // should have the same value, so that what leaves ahead of a start is cut as the start says.
+    std::uint64_t pairwise_bytes_max = 32u << 20;
     // Larger all-reduces may be cut into unequal parts, so that slow edges carry less. Of others, latency decides. All
     // members should have the same value, so that what leaves ahead of a start is cut as the start says.
     std::uint64_t unequal_parts_bytes_min = 4u << 20;

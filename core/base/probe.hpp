@@ -244,6 +244,7 @@
     X(ahead_taken, "all-reduce", "start came for an operation whose input had left")                                   \
     X(ahead_dropped, "all-reduce", "input had left for an operation that did not start")                               \
     X(ahead_on_another_ring, "all-reduce", "input had left to another neighbour than the start names")                 \
+    X(pairwise_started, "all-reduce", "all-reduce in which two members send each other the whole array")              \
     X(ahead_in_vain, "all-reduce", "slice freed that came ahead of a start that did not come")                         \
     X(ahead_cut_otherwise, "all-reduce", "slice came ahead that was cut for another ring")                             \
     X(bandwidth_test_grows, "topology", "bandwidth test uses more connections")                                        \

@@ -398,6 +398,7 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_reduced(decision.start().reduced());
         start.set_collective(decision.start().collective());
         start.set_direct(decision.start().has_direct());
+        start.set_pairwise(decision.start().pairwise());
         if (decision.start().has_shape()) *start.mutable_shape() = decision.start().shape();
         // Only the receiver of a send lacks the result.
         if (!start.has_shape() || position == world - 1) start.set_result(decision.start().result());

@@ -150,6 +150,21 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
     return graph;
 }
 
+bool goes_pairwise(std::size_t world, std::uint64_t count, DataType type, bool quantized, std::uint64_t bytes_max) {
+    return world == 2 && !quantized && count <= bytes_max / element_bytes(type);
+}
+
+Graph pairwise_of(std::uint64_t count) {
+    Graph graph;
+    for (const std::uint32_t source : {0u, 1u}) {
+        Part part{count, source, 1, 0, source, 0, 0};
+        part.own_first = source == 0;
+        graph.parts.push_back(part);
+    }
+    graph.copies = 2;
+    return graph;
+}
+
 std::vector<Lane> lanes_of(const Graph& graph, std::uint32_t position) {
     std::vector<Lane> lanes;
     for (const Part& part : graph.parts) {

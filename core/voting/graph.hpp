@@ -7,6 +7,7 @@
 //
 //   collective       parts           source   reduce_hops   copy_hops       kept by
 //   all_reduce       w cuts          p        w-1           w-1             all
+//     pairwise       2, the array    p        1             0               the source
 //   reduce_scatter   one per member  it       w-1           0               the source
 //   reduce           one             root     w-1           0               the source
 //   all_gather       one per member  it       0             w-1             all
@@ -16,6 +17,9 @@
 //   all_to_all       w*w             i        0             from i to j     j
 //   send             one             0        0             w-1             w-1
 //   barrier          none
+//
+// In a pairwise all-reduce, two members send each other the whole array, and each reduces it. It moves as many bytes as
+// the cuts do, half a round trip sooner, and computes twice as much. The master chooses it for all but large arrays.
 //
 // A gather, a scatter and an all_to_all may also use direct edges: then each part goes from its source to its keeper in
 // one hop (lanes_of). The master chooses.
@@ -45,6 +49,7 @@ struct Part {
     std::uint32_t keeper = everyone;   // the position that puts the final bytes into its receive array
     std::uint64_t send_offset = 0;     // elements, in the send array of each member that contributes
     std::uint64_t receive_offset = 0;  // elements, in the receive array of each member that keeps it
+    bool own_first = false;            // the source's own input is the first operand, and what comes the second one
 };
 
 // The array has a piece for each member, or pair of members, and each piece has one keeper. So each may go in one hop.
@@ -76,6 +81,8 @@ struct Graph {
     std::vector<Part> parts;
     // All members have all final bytes at the end, so their digests are equal. Otherwise no bytes are compared.
     bool shared = true;
+    // The parts are the same array at so many members, so their slices count alike in the digests.
+    std::uint32_t copies = 1;
 };
 
 // The indices of all members, in the order in which a member with this Collective::order keeps pieces.
@@ -86,6 +93,11 @@ std::vector<std::uint32_t> order_of_pieces(std::span<const std::uint32_t> order,
 // `order`: Collective::order of the member that asks. The offsets are those in its arrays.
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {}, std::span<const std::uint32_t> order = {});
+
+// A pairwise all-reduce. Both members take the operands in the same order, so their bytes are equal.
+Graph pairwise_of(std::uint64_t count);
+// A member reduces its own exact input with the quantized one of the other, so results of quantized arrays would differ.
+bool goes_pairwise(std::size_t world, std::uint64_t count, DataType type, bool quantized, std::uint64_t bytes_max);
 
 // One part of a collective over direct edges, at one of its members.
 struct Lane {

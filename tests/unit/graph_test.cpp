@@ -35,7 +35,7 @@ struct Member {
         half.in = InState::landed;
         ++op->finals;
         REQUIRE(op->finals <= op->finals_due());
-        if (op->is_shared()) op->add_digest(slice, slice + 100);
+        if (op->is_shared()) op->add_digest(slice, op->receive_offset(slice) + 100);
         if (op->forwards_final(slice)) op->enqueue(1, slice);
     }
     BufferRef input(std::uint32_t slice) const {
@@ -531,6 +531,34 @@ TEST_CASE("over direct edges each piece crosses one edge, once, and arrives wher
         const Graph pairs = graph_of(CollectiveKind::all_to_all, world, 0, 0, uneven.pieces);
         CHECK(play_direct(pairs, uneven.rows, uneven.columns, false) == fewest);
     }
+}
+
+TEST_CASE("two members send each other the whole array, take the operands in one order, and count slices alike") {
+    for (const bool in_place : {false, true}) {
+        for (const std::uint64_t count : {0u, 1u, 16u, 333u}) {
+            INFO(count << " elements" << (in_place ? " in place" : ""));
+            const std::vector<Bytes> inputs = inputs_of(2, count);
+            Ring ring(pairwise_of(count), count, inputs, {count, count}, in_place);
+            expect(ring, inputs, std::vector<Bytes>(2, sum_of(inputs)), in_place);
+            CHECK(ring.bytes == 2 * count);
+            for (std::uint32_t at = 0; at < 2; ++at) {
+                const Operation& op = *ring.members[at].op;
+                for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
+                    CHECK(op.keeps(slice) == op.finishes(slice));
+                    if (op.finishes(slice)) CHECK(op.own_first(slice) == (at == 0));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a pairwise all-reduce has two members, and is neither large nor quantized") {
+    CHECK(goes_pairwise(2, 256, DataType::f32, false, 1024));
+    CHECK_FALSE(goes_pairwise(2, 257, DataType::f32, false, 1024));
+    CHECK_FALSE(goes_pairwise(2, 1, DataType::f32, false, 0));
+    CHECK_FALSE(goes_pairwise(3, 256, DataType::f32, false, 1024));
+    CHECK_FALSE(goes_pairwise(2, 256, DataType::f32, true, 1024));
+    CHECK_FALSE(goes_pairwise(2, ~std::uint64_t{0}, DataType::f64, false, 1024));
 }
 
 TEST_CASE("a broadcast and an all-gather move each slice over each edge but one") {
