@@ -109,8 +109,6 @@ public:
     }
     // The application gets these final bytes here.
     bool keeps(std::uint32_t slice) const;
-    // Own input is the first operand of its reduction here.
-    bool own_first(std::uint32_t slice) const { return graph_.parts[part_of(slice)].own_first; }
     // Where the final bytes are at this position. At a source without phase 0 that may be the send array.
     BufferRef final_ref(std::uint32_t slice) const;
     bool is_in_scratch(std::uint32_t slice) const { return places_[part_of(slice)].where == Where::scratch; }

@@ -390,8 +390,8 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
     compute.quantization = op.shape.quantization;
     compute.want_checksum = true;
     const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
-    compute.a = op.own_first(slice) ? mine : place;
-    compute.b = op.own_first(slice) ? place : mine;
+    compute.a = place;
+    compute.b = mine;
     if (op.finishes(slice)) {
         compute.target = op.final_ref(slice);
         compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;

@@ -156,11 +156,7 @@ bool goes_pairwise(std::size_t world, std::uint64_t count, DataType type, bool q
 
 Graph pairwise_of(std::uint64_t count) {
     Graph graph;
-    for (const std::uint32_t source : {0u, 1u}) {
-        Part part{count, source, 1, 0, source, 0, 0};
-        part.own_first = source == 0;
-        graph.parts.push_back(part);
-    }
+    for (const std::uint32_t source : {0u, 1u}) graph.parts.push_back({count, source, 1, 0, source, 0, 0});
     graph.copies = 2;
     return graph;
 }

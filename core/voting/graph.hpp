@@ -49,7 +49,6 @@ struct Part {
     std::uint32_t keeper = everyone;   // the position that puts the final bytes into its receive array
     std::uint64_t send_offset = 0;     // elements, in the send array of each member that contributes
     std::uint64_t receive_offset = 0;  // elements, in the receive array of each member that keeps it
-    bool own_first = false;            // the source's own input is the first operand, and what comes the second one
 };
 
 // The array has a piece for each member, or pair of members, and each piece has one keeper. So each may go in one hop.
@@ -94,7 +93,8 @@ std::vector<std::uint32_t> order_of_pieces(std::span<const std::uint32_t> order,
 Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, std::uint32_t root = 0,
                std::span<const Piece> pieces = {}, std::span<const std::uint32_t> order = {});
 
-// A pairwise all-reduce. Both members take the operands in the same order, so their bytes are equal.
+// A pairwise all-reduce. The members take the operands in different orders; every operation gives the same bytes either
+// way.
 Graph pairwise_of(std::uint64_t count);
 // A member reduces its own exact input with the quantized one of the other, so results of quantized arrays would differ.
 bool goes_pairwise(std::size_t world, std::uint64_t count, DataType type, bool quantized, std::uint64_t bytes_max);

@@ -533,7 +533,7 @@ TEST_CASE("over direct edges each piece crosses one edge, once, and arrives wher
     }
 }
 
-TEST_CASE("two members send each other the whole array, take the operands in one order, and count slices alike") {
+TEST_CASE("two members send each other the whole array, and count slices alike") {
     for (const bool in_place : {false, true}) {
         for (const std::uint64_t count : {0u, 1u, 16u, 333u}) {
             INFO(count << " elements" << (in_place ? " in place" : ""));
@@ -543,10 +543,7 @@ TEST_CASE("two members send each other the whole array, take the operands in one
             CHECK(ring.bytes == 2 * count);
             for (std::uint32_t at = 0; at < 2; ++at) {
                 const Operation& op = *ring.members[at].op;
-                for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
-                    CHECK(op.keeps(slice) == op.finishes(slice));
-                    if (op.finishes(slice)) CHECK(op.own_first(slice) == (at == 0));
-                }
+                for (std::uint32_t slice = 0; slice < op.slices(); ++slice) CHECK(op.keeps(slice) == op.finishes(slice));
             }
         }
     }
