@@ -137,8 +137,10 @@ public:
             if (c.result != Result::rank_connection_lost)
                 why = "it can be tried again";
             else if (!any([&](const LaunchFact& other) {
-                         const std::uint32_t chosen_for =
-                             other.collective.world != 0 ? other.collective.world : other.group_world;
+                         const std::uint32_t named = other.collective.world;
+                         const bool votes_its_group =
+                             named == 0 && other.collective.kind == CollectiveKind::reduce_scatter;
+                         const std::uint32_t chosen_for = votes_its_group ? other.group_world : named;
                          return peer_of(other) == changed->peers[0] && chosen_for == changed->numbers[0] &&
                                 changed->numbers[0] != changed->numbers[1];
                      }))

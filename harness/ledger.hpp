@@ -123,6 +123,7 @@ struct Ledger {
         Instant at = 0;
         std::uint64_t revision = 0;
         core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
+        bool again = false;  // that of its program, under another serial
     };
     std::vector<FalseVote> false_votes;
     // The operator revoked the certificate of this peer.

@@ -296,8 +296,8 @@ void Liars::note_false_vote(std::uint32_t node, const std::string& meant, const 
     const proto::Vote& vote = lie.vote();
     const bool same = truth.ParseFromString(meant) && truth.vote().kind() == proto::VOTE_SYNC &&
                       truth.vote().revision() == vote.revision() && truth.vote().strategy() == vote.strategy();
-    if (same || vote.strategy() >= sync_strategy_count) return;
-    false_votes_.push_back({node, world_.now(), vote.revision(), static_cast<SyncStrategy>(vote.strategy())});
+    if ((same && truth.vote().serial() == vote.serial()) || vote.strategy() >= sync_strategy_count) return;
+    false_votes_.push_back({node, world_.now(), vote.revision(), static_cast<SyncStrategy>(vote.strategy()), same});
 }
 
 bool Liars::forge(std::uint32_t node, std::uint32_t, sim::Talk talk, Effect& effect, Effects& more) {

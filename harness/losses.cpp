@@ -178,7 +178,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         const bool outbid =
             says(CauseKind::schema_differs) &&
             std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
-                return vote.revision > 0 && scenario.peers[vote.node - 1].group == l.group && vote.at >= l.connected_at && vote.at <= l.lost_at;
+                return !vote.again && vote.revision > 0 && scenario.peers[vote.node - 1].group == l.group && vote.at >= l.connected_at && vote.at <= l.lost_at;
             }) &&
             std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
                 return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;

@@ -83,19 +83,18 @@ static bool cast_in(const Ledger& ledger, const Ledger::FalseVote& vote, const S
 static const Ledger::FalseVote* offered_falsely(const Ledger& ledger, const SyncFact& fact, std::uint64_t revision,
                                                 Instant until) {
     const auto offers = [&](const Ledger::FalseVote& vote) {
-        return cast_in(ledger, vote, fact) && vote.at <= until && vote.revision == revision &&
+        return !vote.again && cast_in(ledger, vote, fact) && vote.at <= until && vote.revision == revision &&
                vote.strategy != SyncStrategy::receive_only;
     };
     const auto vote = std::find_if(ledger.false_votes.begin(), ledger.false_votes.end(), offers);
     return vote == ledger.false_votes.end() ? nullptr : &*vote;
 }
 
-// Whether the member itself named another revision than its program: in this call, or since `before`, which is its last
-// one. The master takes a vote that comes before its call for that of the call.
-static bool false_revision(const Ledger& ledger, const SyncFact& own, const SyncFact& before) {
+// Whether the member itself cast a vote that is not its program's: in this call, or since `before` began, its last one.
+// The master takes a vote that comes before its call for that of the call, also if both name one revision.
+static bool voted_falsely(const Ledger& ledger, const SyncFact& own, const SyncFact& before) {
     return std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
-        return vote.node == ledger.lives[own.life].node && vote.at >= before.end && vote.at <= own.end &&
-               vote.revision != own.revision;
+        return vote.node == ledger.lives[own.life].node && vote.at >= before.begin && vote.at <= own.end;
     });
 }
 
@@ -183,7 +182,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
             if (refused && before != nullptr && before->completion.revision + 1 == own.revision &&
-                !(false_revision(ledger, own, *before) && excuses.use(Excuse::liar))) {
+                !(voted_falsely(ledger, own, *before) && excuses.use(Excuse::liar))) {
                 return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
                                               text(ledger, *before), text(ledger, own), to_text(own.completion.cause))};
             }
