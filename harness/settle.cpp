@@ -337,9 +337,11 @@ Duration patience_of(const Scenario& s) {
         patience += 4 * s.timeouts.dial *
                     static_cast<Duration>(std::count(plan.masters.begin(), plan.masters.end(), MasterAddress::silent));
     }
-    // If only a few newcomers can be connected at a time, each update admits only that few.
+    // If only a few newcomers can be connected at a time, each update admits only that few. Until the next one, members
+    // may find out again which edges lose data.
     const auto together = std::max<std::size_t>(s.limits.newcomer_links_max / 2, 1);
-    return patience + static_cast<Duration>(s.peers.size() / together) * busy_time(s);
+    const Duration between = busy_time(s) + (only_impairs_edges(s) ? (12 + 4 * edges) * s.timeouts.peer : 0);
+    return patience + static_cast<Duration>(s.peers.size() / together) * between;
 }
 
 // One compute must not take as long as the limit on votes: a member says that it works when one has ended. All those of
