@@ -209,8 +209,7 @@ struct Expectation {
 };
 
 // No vote carries an input, and no two members send each other whole arrays: arrays are small here, and few would go
-// around a ring otherwise. Memory is small, because it
-// is real here.
+// around a ring otherwise. Memory is small, because it is real here.
 inline core::Limits small_limits() {
     core::Limits limits;
     limits.vote_input_bytes_max = 0;
