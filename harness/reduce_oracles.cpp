@@ -69,7 +69,8 @@ public:
         if (those_who_agree(own) || search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
         // A vote of before that a liar repeated waits for the others.
-        if (takes_part_uninvited(own, own.begin - scenario_.timeouts.vote)) return {};
+        const Duration waits = scenario_.timeouts.vote;
+        if (takes_part_uninvited(own, waits == 0 ? 0 : own.begin - waits)) return {};
         std::string reason =
             formatted("{}: the result is not the operation over any {} of these inputs:", text(ledger_, own),
                       own.completion.world);
@@ -141,10 +142,14 @@ private:
     bool fits(const LaunchFact& own) {
         const bool exact = scenario_.workload.exact;
         // Symbolic payload has no content to compare.
-        if (!scenario_.world.symbolic && (!is_result(own.shape, exact, inputs_, own.output, 4) ||
-                                          !is_result(own.shape, exact, inputs_, own.output, own.shape.count)) &&
-            !falsified(own))
-            return false;
+        const bool explained =
+            scenario_.world.symbolic || (is_result(own.shape, exact, inputs_, own.output, 4) &&
+                                         is_result(own.shape, exact, inputs_, own.output, own.shape.count));
+        if (!explained && !falsified(own)) return false;
+        // Any bytes fit a set with a liar in it, so another launch of the set may be of another operation.
+        const auto contradicted = [&](const char* oracle, const LaunchFact& other, const char* what) {
+            return explained ? complain(oracle, own, other, what) : false;
+        };
         for (const std::size_t i : chosen_) {
             const LaunchFact& other = ledger_.launches[i];
             if (ledger_.lives[other.life].liar) continue;
@@ -153,13 +158,13 @@ private:
                 if (same && other.completion.world == own.completion.world) continue;
                 // A reduction in a vote whose decision is lost is decided again by those who have not received it.
                 if (forgotten(excuses_, ledger_, own, other)) continue;
-                return same ? complain("membership", own, other, "world sizes differ")
-                            : complain("parity", own, other, "bytes differ");
+                return same ? contradicted("membership", other, "world sizes differ")
+                            : contradicted("parity", other, "bytes differ");
             } else if (other.end != open_end &&
                        (excuses_.refuses(Excuse::departed) ||
                         !ledger_.departed(other.life, other.completion, other.end)) &&
                        !forgotten(excuses_, ledger_, own, other)) {
-                return complain("one-outcome", own, other, "one succeeded, the other failed");
+                return contradicted("one-outcome", other, "one succeeded, the other failed");
             }
         }
         for (const std::size_t i : chosen_) {
@@ -189,9 +194,15 @@ private:
         }
         const std::size_t uninvited = liars.size() + replaying_strangers(ledger_, excuses_, own.begin, own.end);
         if (uninvited == 0 || own.completion.world > by_process_.size() + uninvited) return false;
+        // A member that stands still hears of the outcome later than the others.
+        Instant decided = own.end;
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
-            if (!ledger_.lives[other.life].liar && succeeded(other) && other.begin < own.end &&
+            if (rank(own, i) == 0 && own.begin < other.end) decided = std::min(decided, other.end);
+        }
+        for (const std::size_t i : candidates_) {
+            const LaunchFact& other = ledger_.launches[i];
+            if (!ledger_.lives[other.life].liar && succeeded(other) && other.begin < decided &&
                 own.begin < other.end && other.output != own.output)
                 return false;
         }
