@@ -9,21 +9,29 @@
 
 namespace pccl::harness {
 
-// The indices of calls, added in the order of their begin.
+// The indices of calls, added in the order of their begin. A call that never ends would make each later search visit all
+// that began behind it, so blocks of calls that ended before are left out as a whole.
 class Intervals {
 public:
     void add(std::size_t index, core::Instant begin, core::Instant end) {
-        const core::Instant latest = entries_.empty() ? end : std::max(entries_.back().latest_end, end);
-        entries_.push_back(Entry{index, begin, latest});
+        if (entries_.size() % block == 0) latest_.push_back(end);
+        latest_.back() = std::max(latest_.back(), end);
+        entries_.push_back(Entry{index, begin, end});
     }
 
-    // Calls `visit(index)`, in order, for each call that begins before `end` and ends after `begin`, and perhaps for
-    // some others.
+    // Calls `visit(index)`, in order, for each call that begins before `end` and ends after `begin`.
     template <class Visit>
     void near(core::Instant begin, core::Instant end, Visit visit) const {
-        auto entry = std::partition_point(entries_.begin(), entries_.end(),
-                                          [&](const Entry& e) { return e.latest_end <= begin; });
-        for (; entry != entries_.end() && entry->begin < end; ++entry) visit(entry->index);
+        for (std::size_t i = 0; i < entries_.size() && entries_[i].begin < end;) {
+            if (latest_[i / block] <= begin) {
+                i += block;
+                continue;
+            }
+            const std::size_t last = std::min(i + block, entries_.size());
+            for (; i < last && entries_[i].begin < end; ++i) {
+                if (entries_[i].end > begin) visit(entries_[i].index);
+            }
+        }
     }
     // Visits all of them, in order.
     template <class Visit>
@@ -32,12 +40,14 @@ public:
     }
 
 private:
+    static constexpr std::size_t block = 256;
     struct Entry {
         std::size_t index = 0;
         core::Instant begin = 0;
-        core::Instant latest_end = 0;  // of this call and all before it
+        core::Instant end = 0;
     };
     std::vector<Entry> entries_;
+    std::vector<core::Instant> latest_;  // end of each block of entries
 };
 
 }  // namespace pccl::harness
