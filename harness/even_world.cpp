@@ -108,6 +108,8 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     if (!has_equal_paths(s)) s.timeouts.peer = std::max(s.timeouts.peer, latencies_of_patience * n.latency_high);
     // Tests wait for words of the receiver where they send more than what always may be on its way.
     s.limits.test_bytes = std::min(s.limits.test_bytes, core::BandwidthProbe::always_sent(s.timeouts));
+    // Of slices that come at the same time, the first one would get the memory.
+    s.limits.operation_bytes_max = 0;
     // A peer with an address that does not answer has to wait for its dial. No peer gets such an address.
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.
@@ -132,7 +134,7 @@ bool is_even(const Scenario& s) {
            w.timer_late_max == 0 && w.compute_max == 0 && w.disk_low == w.disk_high &&
            w.disk_low <= 10 * microsecond && w.allocation_fails_per_million == 0 && w.staging_max == 0 &&
            w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 && program.interrupt_per_mille == 0 &&
-           program.beside == 0 &&
+           program.beside == 0 && s.limits.operation_bytes_max == 0 &&
            s.limits.unregistered_links_max >= room_for_all(s) &&
            std::all_of(s.peers.begin(), s.peers.end(),
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
