@@ -183,11 +183,27 @@ static Duration transfer_time(const Scenario& s) {
     return s.workload.entries * chunks * 2 * s.world.network.latency_high / s.limits.chunks_in_flight;
 }
 
+// Who leaves while its connection to the master is broken cannot say so, and counts as one that has died.
+static bool leaves_unheard(const Scenario& s, const Ledger& ledger) {
+    const Instant from = ledger.disturbed_at, until = from + delay_of_fault(s);
+    return s.faults.front().kind == FaultKind::reset &&
+           std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+               return life.leaves_at != open_end && life.leaves_at >= from && life.leaves_at <= until;
+           });
+}
+
+static Duration delay_of(const Scenario& s, const Ledger& ledger) {
+    if (ledger.disturbed_at == open_end || !leaves_unheard(s, ledger)) return delay_of_fault(s);
+    Scenario dies = s;
+    dies.faults.front().kind = FaultKind::crash_peer;
+    return delay_of_fault(dies);
+}
+
 sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const Ledger& without) {
     const Wait wait = longest_wait(ledger, ledger.disturbed_at);
     const Duration usual = longest_wait(without, 0).longest;
     const Duration surveyed = scenario.workload.optimize_per_mille != 0 ? scenario.timeouts.survey : 0;
-    const Duration allowed = delay_of_fault(scenario) + transfer_time(scenario) + surveyed;
+    const Duration allowed = delay_of(scenario, ledger) + transfer_time(scenario) + surveyed;
     if (ledger.disturbed_at == open_end || wait.longest <= usual + allowed) return {};
     return {"waiting", formatted("{}, which returned at {} ms, waited for {} ms; without the fault nobody waits for "
                                  "more than {} ms, and it may cost {} ms",
