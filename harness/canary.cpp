@@ -513,6 +513,8 @@ std::vector<CanaryLine> run_canary() {
             reset.kind = FaultKind::reset;
             reset.at = 20 * millisecond;
             scenario.faults.push_back(reset);
+            // Nobody leaves while a connection is broken.
+            for (PeerPlan& peer : scenario.peers) peer.turns = 200;
         }
         if (options.lie == Lie::window_passed) scenario.workload.many_window = 1;
         if (is_of_collectives(options.lie)) {

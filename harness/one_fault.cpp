@@ -22,6 +22,8 @@ namespace {
 
 // Largest count of a trigger: a run has hundreds of control messages, and as many slices.
 constexpr std::int64_t messages_most = 400;
+// One end of a connection that was reset may notice it so late.
+constexpr Duration noticed_late = 300 * millisecond;
 
 struct Wait {
     Duration longest = 0;
@@ -161,7 +163,7 @@ Duration delay_of_fault(const Scenario& s) {
     const Duration again = 2 * t.redial_longest() + 40 * s.world.network.latency_high + t.tick();
     switch (f.kind) {
     // One end may notice the reset late, or only by the silence of the other end.
-    case FaultKind::reset: return again + std::min<Duration>(300 * millisecond, t.peer + t.tick());
+    case FaultKind::reset: return again + std::min<Duration>(noticed_late, t.peer + t.tick());
     case FaultKind::stall:
     case FaultKind::pause: return f.duration + again;
     // Worst case: the member is silent, and its link closes just before the peer time-out. Only then does the time
@@ -183,17 +185,19 @@ static Duration transfer_time(const Scenario& s) {
     return s.workload.entries * chunks * 2 * s.world.network.latency_high / s.limits.chunks_in_flight;
 }
 
-// Who leaves while its connection to the master is broken cannot say so, and counts as one that has died.
-static bool leaves_unheard(const Scenario& s, const Ledger& ledger) {
-    const Instant from = ledger.disturbed_at, until = from + delay_of_fault(s);
-    return s.faults.front().kind == FaultKind::reset &&
+// Who leaves while its connection to the master is broken cannot say so, and counts as one that has died. Nobody is
+// given up before the peer time-out.
+static bool waits_for_who_left_unheard(const Scenario& s, const Ledger& ledger, const Wait& wait) {
+    const Instant from = ledger.disturbed_at;
+    const Instant until = from + noticed_late + 2 * s.timeouts.redial_min + 10 * s.world.network.latency_high;
+    return s.faults.front().kind == FaultKind::reset && wait.end >= from + s.timeouts.peer &&
            std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
                return life.leaves_at != open_end && life.leaves_at >= from && life.leaves_at <= until;
            });
 }
 
-static Duration delay_of(const Scenario& s, const Ledger& ledger) {
-    if (ledger.disturbed_at == open_end || !leaves_unheard(s, ledger)) return delay_of_fault(s);
+static Duration delay_of(const Scenario& s, const Ledger& ledger, const Wait& wait) {
+    if (ledger.disturbed_at == open_end || !waits_for_who_left_unheard(s, ledger, wait)) return delay_of_fault(s);
     Scenario dies = s;
     dies.faults.front().kind = FaultKind::crash_peer;
     return delay_of_fault(dies);
@@ -203,7 +207,7 @@ sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const
     const Wait wait = longest_wait(ledger, ledger.disturbed_at);
     const Duration usual = longest_wait(without, 0).longest;
     const Duration surveyed = scenario.workload.optimize_per_mille != 0 ? scenario.timeouts.survey : 0;
-    const Duration allowed = delay_of(scenario, ledger) + transfer_time(scenario) + surveyed;
+    const Duration allowed = delay_of(scenario, ledger, wait) + transfer_time(scenario) + surveyed;
     if (ledger.disturbed_at == open_end || wait.longest <= usual + allowed) return {};
     return {"waiting", formatted("{}, which returned at {} ms, waited for {} ms; without the fault nobody waits for "
                                  "more than {} ms, and it may cost {} ms",
