@@ -9,13 +9,13 @@
 
 namespace pccl::harness {
 
-// The indices of calls, added in the order of their begin. A call that never ends would make each later search visit all
-// that began behind it, so blocks of calls that ended before are left out as a whole.
+// The indices of calls, added in the order of their begin. A search skips whole blocks of calls that have ended before,
+// so one that never ends does not make it visit all behind it.
 class Intervals {
 public:
     void add(std::size_t index, core::Instant begin, core::Instant end) {
-        if (entries_.size() % block == 0) latest_.push_back(end);
-        latest_.back() = std::max(latest_.back(), end);
+        if (entries_.size() % block == 0) latest_ends_.push_back(end);
+        latest_ends_.back() = std::max(latest_ends_.back(), end);
         entries_.push_back(Entry{index, begin, end});
     }
 
@@ -23,7 +23,7 @@ public:
     template <class Visit>
     void near(core::Instant begin, core::Instant end, Visit visit) const {
         for (std::size_t i = 0; i < entries_.size() && entries_[i].begin < end;) {
-            if (latest_[i / block] <= begin) {
+            if (latest_ends_[i / block] <= begin) {
                 i += block;
                 continue;
             }
@@ -47,7 +47,7 @@ private:
         core::Instant end = 0;
     };
     std::vector<Entry> entries_;
-    std::vector<core::Instant> latest_;  // end of each block of entries
+    std::vector<core::Instant> latest_ends_;  // of each block of entries
 };
 
 }  // namespace pccl::harness

@@ -157,18 +157,24 @@ bool has_one_fault(const Scenario& s) {
     }
 }
 
+static Duration dialled_again(const Scenario& s) {
+    return 2 * s.timeouts.redial_longest() + 40 * s.world.network.latency_high + s.timeouts.tick();
+}
+
+// Worst case: the member is silent, and its link closes just before the peer time-out. Only then does the time begin in
+// which it may resume.
+static Duration delay_of_death(const Scenario& s) { return 2 * s.timeouts.peer + dialled_again(s); }
+
 Duration delay_of_fault(const Scenario& s) {
     const Fault& f = s.faults.front();
     const Timeouts& t = s.timeouts;
-    const Duration again = 2 * t.redial_longest() + 40 * s.world.network.latency_high + t.tick();
+    const Duration again = dialled_again(s);
     switch (f.kind) {
     // One end may notice the reset late, or only by the silence of the other end.
     case FaultKind::reset: return again + std::min<Duration>(noticed_late, t.peer + t.tick());
     case FaultKind::stall:
     case FaultKind::pause: return f.duration + again;
-    // Worst case: the member is silent, and its link closes just before the peer time-out. Only then does the time
-    // begin in which it may resume.
-    case FaultKind::crash_peer: return 2 * t.peer + again;
+    case FaultKind::crash_peer: return delay_of_death(s);
     case FaultKind::crash_master: return f.duration + t.grace() + again;
     // The connection may also be a newcomer's. Its welcome may wait for the disk.
     case FaultKind::half_open: return 6 * t.peer + t.dial + t.handshake + again;
@@ -196,19 +202,15 @@ static bool waits_for_who_left_unheard(const Scenario& s, const Ledger& ledger, 
            });
 }
 
-static Duration delay_of(const Scenario& s, const Ledger& ledger, const Wait& wait) {
-    if (ledger.disturbed_at == open_end || !waits_for_who_left_unheard(s, ledger, wait)) return delay_of_fault(s);
-    Scenario dies = s;
-    dies.faults.front().kind = FaultKind::crash_peer;
-    return delay_of_fault(dies);
-}
-
 sim::Violation check_delay(const Scenario& scenario, const Ledger& ledger, const Ledger& without) {
     const Wait wait = longest_wait(ledger, ledger.disturbed_at);
     const Duration usual = longest_wait(without, 0).longest;
     const Duration surveyed = scenario.workload.optimize_per_mille != 0 ? scenario.timeouts.survey : 0;
-    const Duration allowed = delay_of(scenario, ledger, wait) + transfer_time(scenario) + surveyed;
-    if (ledger.disturbed_at == open_end || wait.longest <= usual + allowed) return {};
+    if (ledger.disturbed_at == open_end) return {};
+    const Duration delay =
+        waits_for_who_left_unheard(scenario, ledger, wait) ? delay_of_death(scenario) : delay_of_fault(scenario);
+    const Duration allowed = delay + transfer_time(scenario) + surveyed;
+    if (wait.longest <= usual + allowed) return {};
     return {"waiting", formatted("{}, which returned at {} ms, waited for {} ms; without the fault nobody waits for "
                                  "more than {} ms, and it may cost {} ms",
                                  wait.who, wait.end / millisecond, wait.longest / millisecond, usual / millisecond,
