@@ -99,7 +99,7 @@ def measure_time(options: argparse.Namespace, tools: Tools, verdicts: Verdicts) 
         print(f"\nloopback, {world} peers, {size_text(size)}; ms, and our time over that of gloo")
         print(f"{'':>15}" + "".join(f"{kind.name:>12}" for kind in kinds) +
               "".join(f"{title:>14}" for title in RATIO_TITLES))  # fmt: skip
-        with networks.make(Setting("loopback"), world, tools.programs) as network:
+        with networks.make(Setting("loopback", shared_memory=True), world, tools.programs) as network:
             contestants = start(kinds, tools, network)
             try:
                 for kind in options.kinds:

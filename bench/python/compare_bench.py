@@ -4,12 +4,13 @@
 
 Parts (default: all):
   loopback  processes of this machine; 2, 4 and 8 peers
+  host      the same with shared memory for those who have it, PCCL and OpenMPI; 2 and 4 peers
   lan       1 Gbit/s per interface: veth and a token bucket; 2 and 4 peers
   wan       40 ms round trip, 1 Gbit/s per flow, 8 connections: TUN and bench/delay_line.cpp; 2, 4 and 8 peers
   loss      the same with 0.01 % loss; 2 peers
 
-All libraries use TCP and reduce f32 in place. They take turns in each round; a ratio is the median of the ratios of the
-rounds. lan and wan need root. What is not installed is left out with one line.
+All libraries reduce f32 in place, but for `host` over TCP. They take turns in each round; a ratio is the median of the
+ratios of the rounds. lan and wan need root. What is not installed is left out with one line.
 Exit status: 0 measured, 1 something of ours could not be measured, 2 usage.
 """
 
@@ -34,7 +35,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="part", help="loopback, lan, wan, loss")
+    parser.add_argument("parts", nargs="*", metavar="part", help="loopback, host, lan, wan, loss")
     parser.add_argument("--peers", help="numbers of peers, for example 2,4")
     parser.add_argument("--sizes", help=f"for example 4K,64M (default {plan.SIZES}; more peers: fewer large ones)")
     parser.add_argument("--rounds", type=int, default=5, help="in which all take turns (default 5)")

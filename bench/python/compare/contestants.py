@@ -110,6 +110,11 @@ class Ours(Contestant):
     def missing(self) -> str:
         return "" if os.access(self._program("pccl-bench"), os.X_OK) else "pccl-bench is not part of this build"
 
+    def everywhere(self, network: Network) -> dict[str, str]:
+        """The environment of the master and of all peers."""
+        transport = {} if network.setting.shared_memory else {"PCCL_SHARED_MEMORY": "0"}
+        return {"PCCL_PORT_RANGE": "0", **transport, **self.environment}
+
     def start_master(self, network: Network, everywhere: dict[str, str]) -> tuple[str, str]:
         """The master's address and port."""
         program = self._program("pccl-bench")
@@ -119,7 +124,7 @@ class Ours(Contestant):
         return host, port
 
     def start(self, network: Network) -> None:
-        everywhere = {"PCCL_PORT_RANGE": "0", **self.environment}
+        everywhere = self.everywhere(network)
         program = self._program("pccl-bench")
         host, port = self.start_master(network, everywhere)
         for rank in range(network.peers):
@@ -155,7 +160,7 @@ class OursThroughTorch(Ours):
         return super().missing()
 
     def start(self, network: Network) -> None:
-        everywhere = {"PCCL_PORT_RANGE": "0", **self.environment}
+        everywhere = self.everywhere(network)
         host, port = self.start_master(network, everywhere)
         for rank in range(network.peers):
             self.speakers.append(self.spawn(
@@ -298,8 +303,9 @@ class OpenMpi(Contestant):
         folder = Path(self._folder.name)
         command = [
             *network.prefix(0), "mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(network.peers),
-            # TCP, as everybody here. Between processes of one host OpenMPI would choose shared memory.
-            "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", network.interface,
+            # By itself OpenMPI would choose shared memory ("vader") between processes of one host.
+            "--mca", "pml", "ob1", "--mca", "btl", f"{'vader' if network.setting.shared_memory else 'tcp'},self",
+            "--mca", "btl_tcp_if_include", network.interface,
             # With 8 links, messages of 1 MiB did not arrive within a minute on a path with latency (OpenMPI 4.1.4).
             "--mca", "btl_tcp_links", str(min(network.setting.connections, 4)),
         ]  # fmt: skip

@@ -155,9 +155,12 @@ class Setting:
     queue_ms: float = 50
     loss_percent: float = 0
     seed: int = 1
+    shared_memory: bool = False  # between peers of one host, for who can
 
     def text(self) -> str:
         parts = [self.kind]
+        if self.shared_memory:
+            parts.append("shared memory")
         if self.interface_mbit:
             parts.append(f"{self.interface_mbit:g} Mbit/s per interface")
         if self.flow_mbit:

@@ -21,11 +21,12 @@ QUICK_SIZES = "4,64K,1M,16M"
 LARGEST = {2: 1 << 30, 4: 256 << 20, 8: 64 << 20}
 SETTINGS = {
     "loopback": Setting("loopback"),
+    "host": Setting("loopback", shared_memory=True),
     "lan": Setting("lan", interface_mbit=1000),
     "wan": Setting("wan", connections=8, flow_mbit=1000, latency_ms=20),
     "loss": Setting("wan", connections=8, flow_mbit=1000, latency_ms=20, loss_percent=0.01),
 }
-PEERS = {"loopback": (2, 4, 8), "lan": (2, 4), "wan": (2, 4, 8), "loss": (2,)}
+PEERS = {"loopback": (2, 4, 8), "host": (2, 4), "lan": (2, 4), "wan": (2, 4, 8), "loss": (2,)}
 ROUND_S = 0.4  # of one contestant, for small sizes
 ROUNDS_LEAST = 3
 
@@ -179,10 +180,11 @@ class Comparison:
         print_part(part)
         with networks.make(part.setting, part.peers, self.tools.programs) as network:
             limit = None
-            try:
-                limit = path_limit(network, part.setting.connections)
-            except Failed as error:
-                self.remark(f"no limit of a path: {error}")
+            if not part.setting.shared_memory:
+                try:
+                    limit = path_limit(network, part.setting.connections)
+                except Failed as error:
+                    self.remark(f"no limit of a path: {error}")
             predicted: dict[int, float] = {}
             if part.setting.kind != "loopback":
                 try:
@@ -265,7 +267,9 @@ class Comparison:
 def make_parts(names: list[str], peers: list[int], sizes: list[int] | None, change: dict[str, Any]) -> list[Part]:
     parts = []
     for name in names:
-        setting = dataclasses.replace(SETTINGS[name], **change) if name != "loopback" else SETTINGS[name]
+        setting = SETTINGS[name]
+        if setting.kind != "loopback":
+            setting = dataclasses.replace(setting, **change)
         for count in peers or PEERS[name]:
             largest = LARGEST.get(count, 64 << 20)
             chosen = sizes if sizes is not None else [s for s in map(size_bytes, SIZES.split(",")) if s <= largest]
