@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     // Many short runs reach more than a few long ones.
     for (PeerPlan& peer : scenario.peers) peer.turns = peer.turns % 4 + 1;
     RunOptions bounded;
-    bounded.items_max = 100'000;
+    // For each five seconds in which programs work. The longest runs then take half of libFuzzer's ten seconds.
+    bounded.items_max = 10'000;
     const Verdict verdict = run(scenario, bounded);
     if (verdict.held() || verdict.violation.oracle == "bounded") return 0;
     std::fprintf(stderr, "%s: %s\n%s", verdict.violation.oracle.c_str(), verdict.violation.reason.c_str(),
