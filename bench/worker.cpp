@@ -83,8 +83,9 @@ public:
 
     void reduce(std::istream& arguments) {
         std::size_t bytes = 0;
-        unsigned in_place = 0, tags = 1, warmup = 0, iterations = 0;
-        arguments >> bytes >> in_place >> tags >> warmup >> iterations;
+        unsigned in_place = 0, tags = 1, warmup = 0, iterations = 0, quantized = 0;
+        arguments >> bytes >> in_place >> tags >> warmup >> iterations >> quantized;
+        quantized_ = quantized != 0;
         const std::size_t elements = bytes / sizeof(float);
         const auto own_value = static_cast<float>(rank_ + 1);
         std::vector<Buffer> receive, send;
@@ -189,8 +190,10 @@ private:
         return static_cast<unsigned>(world);
     }
 
-    static pcclReduceDescriptor_t describe(std::size_t elements, std::uint64_t tag) {
-        return {elements, pcclSum, tag, {pcclFloat, pcclDistributionNone}, {pcclFloat, pcclQuantNone}};
+    pcclReduceDescriptor_t describe(std::size_t elements, std::uint64_t tag) const {
+        pcclQuantizationOptions_t sent{pcclFloat, pcclQuantNone};
+        if (quantized_) sent = {pcclUint8, pcclQuantMinMax};
+        return {elements, pcclSum, tag, {pcclFloat, pcclDistributionNone}, sent};
     }
 
     pcclResult_t synchronize(Buffer& buffer, std::uint64_t revision) {
@@ -244,7 +247,8 @@ private:
     unsigned rank_, world_;
     pcclComm_t* communicator_ = nullptr;
     std::size_t resident_at_start_ = 0;
-    std::uint64_t sum_ = 0;  // keeps the compiler from leaving the reads out
+    bool quantized_ = false;  // sent as bytes of pcclUint8; the arrays here have one value, so their sums stay exact
+    std::uint64_t sum_ = 0;   // keeps the compiler from leaving the reads out
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The two hidden roles of pccl-bench: a peer that takes commands from its standard input, and a master.
 //
 // Commands to a peer, one line each, and its answers:
-//   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS
+//   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS [QUANTIZED]
 //       -> "reduced CODE CPU_SECONDS EXTRA_BYTES COUNT TIME_MS..." (only the first peer sends times)
 //   faulty BYTES
 //       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT

@@ -53,9 +53,12 @@ class Contestant:
     def start(self, network: Network) -> None:
         raise NotImplementedError
 
-    def measure(self, size_bytes: int, in_place: bool, warmup: int, iterations: int, timeout_s: float) -> Measured:
+    def measure(self, size_bytes: int, in_place: bool, warmup: int, iterations: int, timeout_s: float,
+                tags: int = 1, quantized: bool = False) -> Measured:
+        """`tags` operations at a time, and `quantized` ones, are for pccl-bench only."""
+        words = f"reduce {size_bytes} {int(in_place)} {tags} {warmup} {iterations}" + (" 1" if quantized else "")
         for speaker in self.speakers:
-            speaker.write_line(f"reduce {size_bytes} {int(in_place)} 1 {warmup} {iterations}")
+            speaker.write_line(words)
         result = Measured([], 0)
         for speaker in self.speakers:
             code, cpu_seconds, _, count, *times = speaker.expect("reduced", timeout_s)
@@ -66,6 +69,20 @@ class Contestant:
         if not result.times_ms:
             raise Failed(f"{self.name}: no times")
         return result
+
+    def synchronize(self, size_bytes: int, turns: int, timeout_s: float) -> tuple[float, list[float]]:
+        """Of a state of this size (pccl-bench only): CPU seconds of a peer where all are equal, and for each turn the
+        seconds in which the last peer receives all of it."""
+        for speaker in self.speakers:
+            speaker.write_line(f"state {size_bytes} {turns}")
+        equal_s, received_s = 0.0, []
+        for speaker in self.speakers:
+            code, hash_s, _, *times = speaker.expect("state", timeout_s)
+            if code != "0":
+                raise Failed(f"{self.name}: a synchronization failed with {code}")
+            equal_s = max(equal_s, float(hash_s))
+            received_s += [float(time_s) for time_s in times]
+        return equal_s, received_s
 
     def move(self, kind: str, size_bytes: int, iterations: int, timeout_s: float) -> list[float]:
         """Collectives of one kind (bench/collectives.hpp); the time of each in ms, from the first begin of a member to
