@@ -1,5 +1,5 @@
-// The commands that every contestant of `./dev bench` obeys, one process per peer. bench/python/contestants.py sends
-// them; pccl-bench's hidden peer role (worker.hpp) and gloo_peer.py speak the same language.
+// The commands that every contestant of `./dev bench` obeys, one process per peer. bench/python/compare/contestants.py
+// sends them. pccl-bench's hidden peer role (worker.hpp) and gloo_peer.py read the same commands.
 //
 //   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS
 //       -> "reduced CODE CPU_SECONDS 0 COUNT TIME_MS..."  CODE 0: done, and the first sum was right. Only rank 0 sends

@@ -169,7 +169,7 @@ class Members:
 
 
 def cipher_seconds_per_gb() -> float:
-    """What OpenSSL takes on one core to encrypt 1 GB in records of 16 KiB, and to decrypt it."""
+    """Seconds in which OpenSSL encrypts 1 GB in records of 16 KiB on one core, and decrypts it."""
     total = 0.0
     for extra in ([], ["-decrypt"]):
         answer = subprocess.check_output(

@@ -345,7 +345,8 @@ class Late:
         peers, patience = [member.peer_id for member in communicator.members], timedelta(seconds=PATIENCE_S)
         run = Run(communicator, ranks, communicator.index, peers, None)
         self.group = ProcessGroupPCCL(run, ranks[communicator.index], run.size, patience, owns_run=False)
-        self.group._others._groups["cpu"] = None  # no other backend: torch, which knows that, does not know this group
+        # There is no other backend. Torch cannot tell, because this group is not registered with it.
+        self.group._others._groups["cpu"] = None
         launched = self.group._launched
 
         def late(operation: str, calls: Any, result: Any, opts: Any, timeout: Any, finish: Any, tag: Any) -> Any:
