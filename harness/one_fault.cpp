@@ -1,6 +1,7 @@
 #include "harness/one_fault.hpp"
 
 #include "core/base/format.hpp"
+#include "core/state_sync/receiver.hpp"
 #include "harness/even_world.hpp"
 #include "harness/ledger.hpp"
 #include "harness/settle.hpp"
@@ -68,7 +69,7 @@ void draw_one_fault(Scenario& s, Draw& draw) {
     s.claim = Claim::all_end;
     s.core.clear();
     const Duration peer = s.timeouts.peer;
-    const Duration longest = 12 * peer + s.timeouts.grace();  // longer than any call may wait for the fault
+    const Duration longest = 16 * peer + s.timeouts.grace();  // longer than any call may wait for the fault
     // A peer that gives up the master at once would come back as another peer.
     s.timeouts.master = std::max(s.timeouts.master, 5 * second);
     Fault f;
@@ -178,9 +179,14 @@ Duration delay_of_fault(const Scenario& s) {
     case FaultKind::crash_master: return f.duration + t.grace() + again;
     // The connection may also be a newcomer's. Its welcome may wait for the disk.
     case FaultKind::half_open: return 6 * t.peer + t.dial + t.handshake + again;
-    // A synchronization without progress is given up for all members.
-    default: return s.workload.sync ? 9 * t.peer + t.grace() + again : 4 * t.peer + t.dial + again;
+    default: break;
     }
+    if (!s.workload.sync) return 4 * t.peer + t.dial + again;
+    // A synchronization without progress is given up for all members. If each connection carries its first bytes, a
+    // list is fetched again on each, which counts as progress a few times. The loss that follows is noticed after a
+    // peer time-out, and the holder rests before it is asked again.
+    const Duration lists_again = f.kind == FaultKind::swallow ? (beginnings_max - 1) * 2 * t.peer : 0;
+    return 9 * t.peer + t.grace() + lists_again + again;
 }
 
 // Time for a state whose chunks are requested one after another. It is added because the fault may change which peer
