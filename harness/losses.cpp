@@ -95,7 +95,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
         if (says_of_itself(CauseKind::revoked))
-            return {"membership", formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
+            return {"membership",
+                    formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
         if (says(CauseKind::master_stopped)) {
@@ -175,14 +176,16 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
         // In the first synchronization of a group the highest revision counts, and the keys of whoever claims it.
-        const bool outbid =
-            says(CauseKind::schema_differs) &&
-            std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
-                return !vote.again && vote.revision > 0 && scenario.peers[vote.node - 1].group == l.group && vote.at >= l.connected_at && vote.at <= l.lost_at;
-            }) &&
-            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
-                return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;
-            });
+        const bool outbid = says(CauseKind::schema_differs) &&
+                            std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(),
+                                        [&](const Ledger::FalseVote& vote) {
+                                            return !vote.again && vote.revision > 0 &&
+                                                   scenario.peers[vote.node - 1].group == l.group &&
+                                                   vote.at >= l.connected_at && vote.at <= l.lost_at;
+                                        }) &&
+                            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
+                                return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;
+                            });
         const bool overruled = liars > 0 && says(CauseKind::strategies_mixed);
         const bool denied =
             liars > 0 && says(CauseKind::links_closed) && excuses.control_closed(l.node, l.member_until, l.lost_at);
@@ -207,8 +210,9 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (says(CauseKind::not_resumed_after_restart) &&
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
-        if (says(CauseKind::not_resumed) && (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
-                                             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.peer)))
+        if (says(CauseKind::not_resumed) &&
+            (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
+             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.peer)))
             continue;
         if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
             continue;
@@ -223,9 +227,15 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         });
         if (connection_reset && gang_went(scenario, ledger, excuses, life) && excuses.use(Excuse::gang)) continue;
         const bool unconnected = says(CauseKind::edge_down) || connection_reset;
-        if (!excuses.loss(l.node, l.member_until, l.lost_at, unconnected)) {
+        // A disk that hangs holds back both the admission and the removal that follows it, so they arrive together.
+        const bool held_back = l.member_until <= l.connected_at &&
+                               std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& f) {
+                                   return f.kind == FaultKind::stuck_disk || f.kind == FaultKind::slow_disk;
+                               });
+        const Instant from = held_back ? l.asked_at : l.member_until;
+        if (!excuses.loss(l.node, from, l.lost_at, unconnected)) {
             return {"membership", formatted("{} was lost, though no fault touched it: {}\n    {}", who, why,
-                                            excuses.explain(l.node, l.member_until, l.lost_at))};
+                                            excuses.explain(l.node, from, l.lost_at))};
         }
     }
     return {};
