@@ -50,7 +50,7 @@ std::vector<Returned> calls_of(const Ledger& ledger) {
     add(ledger.votes, "call of the run");
     for (std::size_t i = 0; i < calls.size(); ++i) {
         const VoteFact& fact = ledger.votes[i];
-        calls[i].surveys = fact.kind == CallKind::optimize && fact.completion.attributes.group_world > 3;
+        calls[i].surveys = fact.kind == CallKind::optimize && fact.completion.attributes.group_world > 2;
     }
     add(ledger.launches, "reduction");
     add(ledger.syncs, "synchronization");
@@ -176,15 +176,15 @@ sim::Violation check_waiting(const Ledger& ledger, const Ledger& patient) {
         return a.who == b.who && std::abs(a.begin - b.begin) < as_good_as_none &&
                std::abs(a.end - b.end) < as_good_as_none;
     };
-    // Which tests of a survey run beside each other depends on microseconds, and so does its end. The runs can be
-    // compared until the first survey that took another time.
+    // Which tests of a survey run beside each other depends on microseconds, and so does its end. Calls can be compared
+    // that return before the first survey that took another time.
     Instant comparable = open_end;
     for (std::size_t i = 0; i < std::min(calls.size(), others.size()); ++i) {
         if (calls[i].surveys && others[i].surveys && calls[i].who == others[i].who && !same(calls[i], others[i]))
             comparable = std::min({comparable, calls[i].begin, others[i].begin});
     }
     for (std::vector<Returned>* const list : {&calls, &others})
-        std::erase_if(*list, [&](const Returned& call) { return call.begin + as_good_as_none >= comparable; });
+        std::erase_if(*list, [&](const Returned& call) { return call.end >= comparable - as_good_as_none; });
     const auto [call, other] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end(), same);
     if (call == calls.end() && other == others.end()) return {};
     const auto text = [](const Returned& returned) {

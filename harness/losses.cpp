@@ -95,8 +95,7 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
             return {"gang", formatted("{} was removed with its gang, and no other member was gone: {}", who, why)};
         }
         if (says_of_itself(CauseKind::revoked))
-            return {"membership",
-                    formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
+            return {"membership", formatted("{} was told that its certificate was revoked, and it was not: {}", who, why)};
         // The run was ended on purpose. The master told each member, unless something happened to its link at that
         // time.
         if (says(CauseKind::master_stopped)) {
@@ -176,16 +175,14 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         }
         const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
         // In the first synchronization of a group the highest revision counts, and the keys of whoever claims it.
-        const bool outbid = says(CauseKind::schema_differs) &&
-                            std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(),
-                                        [&](const Ledger::FalseVote& vote) {
-                                            return !vote.again && vote.revision > 0 &&
-                                                   scenario.peers[vote.node - 1].group == l.group &&
-                                                   vote.at >= l.connected_at && vote.at <= l.lost_at;
-                                        }) &&
-                            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
-                                return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;
-                            });
+        const bool outbid =
+            says(CauseKind::schema_differs) &&
+            std::any_of(ledger.false_votes.begin(), ledger.false_votes.end(), [&](const Ledger::FalseVote& vote) {
+                return !vote.again && vote.revision > 0 && scenario.peers[vote.node - 1].group == l.group && vote.at >= l.connected_at && vote.at <= l.lost_at;
+            }) &&
+            std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
+                return &ledger.lives[fact.life] == &l && fact.revision == 0 && fact.end >= l.lost_at;
+            });
         const bool overruled = liars > 0 && says(CauseKind::strategies_mixed);
         const bool denied =
             liars > 0 && says(CauseKind::links_closed) && excuses.control_closed(l.node, l.member_until, l.lost_at);
@@ -210,9 +207,8 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (says(CauseKind::not_resumed_after_restart) &&
             excuses.sought(l.member_until, l.lost_at, scenario.timeouts.grace()))
             continue;
-        if (says(CauseKind::not_resumed) &&
-            (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
-             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.peer)))
+        if (says(CauseKind::not_resumed) && (excuses.sought(l.member_until, l.lost_at, scenario.timeouts.peer) ||
+                                             excuses.kept_away(l.node, l.member_until, l.lost_at, scenario.timeouts.peer)))
             continue;
         if (says(CauseKind::master_gone) && excuses.sought(l.member_until, l.lost_at, scenario.timeouts.master))
             continue;

@@ -326,6 +326,10 @@ Duration patience_of(const Scenario& s) {
     patience += (25 + many) * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
                     return f.kind == FaultKind::liar;
                 });
+    // One that lies for ever may make each operation fail on its own, and only so many run at once.
+    patience += 5 * s.timeouts.peer * (s.workload.tags / s.limits.concurrent_ops) *
+                std::count_if(s.faults.begin(), s.faults.end(),
+                              [](const Fault& f) { return f.kind == FaultKind::liar && f.forever; });
     patience += s.world.staging_max;
     // If the payload takes long, each turn may also wait for the payload of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
