@@ -212,7 +212,7 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.edge_age", duration, millisecond, hour, timeouts.edge_age),
     PCCL_ONE("faults_end", duration, 0, 10 * hour, chaos_end),
     PCCL_ONE("applications_end_after", duration, 0, 10 * hour, stop_after),
-    PCCL_ONE("patience", duration, 0, 10 * hour, patience),
+    PCCL_ONE("patience", duration, 0, 100 * hour, patience),
 };
 
 #undef PCCL_RANGE
