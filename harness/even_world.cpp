@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint32_t even_per_million = 5'000;
 // Where paths are not equal.
 constexpr std::int64_t slow_rate = 2'000'000;  // bytes per second
-// Where they are, and for huge arrays: a full window must leave in a small part of a peer time-out.
+// Bytes per second for equal paths, and for huge arrays. A full window then leaves in a small part of a peer time-out.
 constexpr std::int64_t fast_rate = 1'000'000'000;
 constexpr Duration latencies_of_patience = 200;  // a peer time-out of fewer makes peers repeat themselves
 // Where paths are equal. From its plan on, an edge needs six latencies until the master knows that it is up.

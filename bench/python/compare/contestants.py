@@ -132,18 +132,18 @@ class Ours(Contestant):
         transport = {} if network.setting.shared_memory else {"PCCL_SHARED_MEMORY": "0"}
         return {"PCCL_PORT_RANGE": "0", **transport, **self.environment}
 
-    def start_master(self, network: Network, everywhere: dict[str, str]) -> tuple[str, str]:
+    def start_master(self, network: Network) -> tuple[str, str]:
         """The master's address and port."""
         program = self._program("pccl-bench")
         place, host = network.master()
-        master = self.spawn([*place, program, "--role", "master", "--master-host", host], everywhere)
+        master = self.spawn([*place, program, "--role", "master", "--master-host", host], self.everywhere(network))
         (port,) = master.expect("port", START_S)
         return host, port
 
     def start(self, network: Network) -> None:
         everywhere = self.everywhere(network)
         program = self._program("pccl-bench")
-        host, port = self.start_master(network, everywhere)
+        host, port = self.start_master(network)
         for rank in range(network.peers):
             peer = self.spawn(
                 [
@@ -178,7 +178,7 @@ class OursThroughTorch(Ours):
 
     def start(self, network: Network) -> None:
         everywhere = self.everywhere(network)
-        host, port = self.start_master(network, everywhere)
+        host, port = self.start_master(network)
         for rank in range(network.peers):
             self.speakers.append(self.spawn(
                 [*network.prefix(rank), self.tools.python, "-B", str(self.tools.scripts / "torch_peer.py"), str(rank),
