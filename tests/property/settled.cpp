@@ -1,4 +1,6 @@
 // What settle() makes of a drawn scenario: it can be played, and its limits fit its workload.
+#include "harness/draw_units.hpp"
+#include "harness/even_world.hpp"
 #include "harness/run.hpp"
 #include "harness/scenario_text.hpp"
 #include "harness/settle.hpp"
@@ -39,4 +41,25 @@ TEST_CASE("the patience of a drawn run counts the rounds of operations that wait
     Scenario scenario = read("many-tags-one-after-another-around-a-large-ring");
     settle(scenario);
     CHECK(scenario.patience > 700 * second);
+}
+
+TEST_CASE("the patience of a drawn run counts the operations that a liar makes fail one after another") {
+    Scenario scenario = read("liar-makes-one-after-another-of-many-tags-fail");
+    CHECK_FALSE(run(scenario, {}).held());
+    settle(scenario);
+    CHECK(run(scenario, {}).held());
+}
+
+TEST_CASE("full windows of huge arrays in an even world leave in a small part of a peer time-out") {
+    GeneratorOptions options;
+    options.classes = class_even;
+    int drawn = 0;
+    for (std::uint64_t seed = 1; seed <= 200'000; ++seed) {
+        const Scenario scenario = generate(seed, options);
+        if (!scenario.even || !is_huge(scenario)) continue;
+        ++drawn;
+        const auto& network = scenario.world.network;
+        CHECK(second * network.window_high / network.rate_low < scenario.timeouts.peer / 2);
+    }
+    CHECK(drawn > 0);
 }
