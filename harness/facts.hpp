@@ -31,8 +31,12 @@ inline bool overlap(core::Instant begin, core::Instant end, core::Instant other_
 template <class Fact>
 bool forgotten(Excuses& excuses, const Ledger& ledger, const Fact& one, const Fact& other) {
     const Fact& first = one.end <= other.end ? one : other;
-    return excuses.forgotten(std::max(one.begin, other.begin), first.end, std::max(one.end, other.end),
-                             ledger.lives[first.life].member_until);
+    const Fact& last = &first == &one ? other : one;
+    const core::Instant both_began = std::max(one.begin, other.begin);
+    if (excuses.forgotten(both_began, first.end, last.end, ledger.lives[first.life].member_until)) return true;
+    // A call for many tags ends with the last of them. So this tag may have been reduced long before.
+    return succeeded(last) && !last.completion.worlds.empty() &&
+           excuses.forgotten(both_began, last.end, last.end, ledger.lives[last.life].member_until);
 }
 
 // Until when the vote of this call may count. If the member gave up in this call and no later call succeeded, its vote
