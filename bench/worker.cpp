@@ -121,6 +121,48 @@ public:
         say(answer.str());
     }
 
+    void stream(std::istream& arguments) {
+        std::size_t bytes = 0;
+        unsigned in_flight = 1, warmup = 0, iterations = 1;
+        arguments >> bytes >> in_flight >> warmup >> iterations;
+        const auto own_value = static_cast<float>(rank_ + 1);
+        const auto expected = static_cast<float>(world_ * (world_ + 1) / 2);
+        std::vector<Buffer> send, receive;
+        for (unsigned tag = 0; tag < in_flight; ++tag) {
+            send.emplace_back(bytes / sizeof(float), own_value);
+            receive.emplace_back(bytes / sizeof(float), own_value);
+        }
+        std::vector<pcclAsyncReduceOp_t> handles(in_flight);
+        pcclResult_t result = pcclSuccess;
+        const auto keep = [&](pcclResult_t one) { result = result == pcclSuccess ? one : result; };
+        std::int64_t start = 0;
+        double cpu_seconds = 0;
+        for (unsigned i = 0; i <= warmup + iterations && result == pcclSuccess; ++i) {
+            for (unsigned tag = 0; tag < in_flight; ++tag) {
+                if (i > 0) keep(pcclAwaitAsyncReduce(&handles[tag], nullptr));
+                if (i == warmup && tag == 0) {
+                    start = monotonic_ns();
+                    cpu_seconds = own_cpu_seconds();
+                }
+                if (i == warmup + iterations) continue;
+                const pcclReduceDescriptor_t descriptor = describe(receive[tag].size(), tag);
+                keep(pcclAllReduceAsync(send[tag].data(), receive[tag].data(), &descriptor, communicator_,
+                                        &handles[tag]));
+            }
+        }
+        const double time_ms = static_cast<double>(monotonic_ns() - start) * 1e-6 / iterations;
+        for (auto& buffer : receive) {
+            if (result == pcclSuccess && !buffer.holds(expected)) result = pcclInternalError;
+        }
+        std::ostringstream answer;
+        answer << "reduced " << static_cast<int>(result) << ' ' << own_cpu_seconds() - cpu_seconds << " 0 ";
+        if (rank_ == 0)
+            answer << "1 " << time_ms;
+        else
+            answer << '0';
+        say(answer.str());
+    }
+
     void faulty(std::istream& arguments) {
         std::size_t bytes = 0;
         arguments >> bytes;
@@ -266,6 +308,8 @@ int run_peer(unsigned rank, unsigned world, const MasterPlace& master, unsigned 
         arguments >> command;
         if (command == "reduce")
             peer.reduce(arguments);
+        else if (command == "stream")
+            peer.stream(arguments);
         else if (command == "faulty")
             peer.faulty(arguments);
         else if (command == "state")

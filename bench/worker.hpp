@@ -3,6 +3,9 @@
 // Commands to a peer, one line each, and its answers:
 //   reduce BYTES IN_PLACE TAGS WARMUP ITERATIONS [QUANTIZED]
 //       -> "reduced CODE CPU_SECONDS EXTRA_BYTES COUNT TIME_MS..." (only the first peer sends times)
+//   stream BYTES IN_FLIGHT WARMUP ITERATIONS
+//       the same out of place, without a pause: the next operation of a tag is launched when the last one is over
+//       -> "reduced CODE CPU_SECONDS 0 COUNT TIME_MS" (only the first peer; for IN_FLIGHT operations, on average)
 //   faulty BYTES
 //       -> "begin NS", then "end CODE NS", and if that failed "retried CODE NS WORLD VALUE_IS_RIGHT
 //          ATTEMPTS"; the parent sends its signal to the last rank

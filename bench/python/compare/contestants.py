@@ -57,6 +57,13 @@ class Contestant:
                 tags: int = 1, quantized: bool = False) -> Measured:
         """`tags` operations at a time, and `quantized` ones, are for pccl-bench only."""
         words = f"reduce {size_bytes} {int(in_place)} {tags} {warmup} {iterations}" + (" 1" if quantized else "")
+        return self.ask(words, timeout_s)
+
+    def stream(self, size_bytes: int, in_flight: int, iterations: int, timeout_s: float) -> Measured:
+        """Operations without a pause, so many of them in flight; the mean time for so many (pccl-bench only)."""
+        return self.ask(f"stream {size_bytes} {in_flight} 1 {iterations}", timeout_s)
+
+    def ask(self, words: str, timeout_s: float) -> Measured:
         for speaker in self.speakers:
             speaker.write_line(words)
         result = Measured([], 0)
