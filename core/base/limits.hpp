@@ -51,7 +51,7 @@ struct Limits {
     std::uint32_t slice_bytes = 256u << 10;  // payload of one slice; a quantized one of few elements may be longer
     // Own input in flight before the neighbour is ready, at most. It leaves beside the start vote, so a long path is
     // filled for a round trip. The neighbour keeps so much for the start; on short paths it touches little of it.
-    std::uint32_t eager_bytes = 32u << 20;
+    std::uint32_t eager_bytes = 64u << 20;
     // A path whose slices are acknowledged sooner is short. There, more in flight only leaves the cache.
     Duration long_path = 1 * millisecond;
     // As eager_bytes, on a short path, and how much of the neighbour's memory for partial sums own input may take there.
@@ -76,7 +76,7 @@ struct Limits {
     std::uint32_t inputs_ready = 8;            // slices of own input that are quantized ahead of their turn
     std::uint32_t batch_failures_at_once = 3;  // of a tag of a batch that are retried at once; then per tick
     // Largest all-reduce of two members that is pairwise (core/voting/graph.hpp). 0: none. It saves time only while the
-    // whole array leaves ahead of the start, so it is as large as eager_bytes. The master decides. Members
+    // whole array leaves ahead of the start, so it is not larger than eager_bytes. The master decides. Members
     // should have the same value, so that what leaves ahead of a start is cut as the start says.
     std::uint64_t pairwise_bytes_max = 32u << 20;
     // Larger all-reduces may be cut into unequal parts, so that slow edges carry less. Of others, latency decides. All
