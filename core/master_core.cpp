@@ -20,7 +20,7 @@ MasterCore::MasterCore(const MasterConfig& config)
       decisions_(turn_, *this), state_(decisions_.state()), tallies_(turn_, state_), links_(turn_, decisions_, *this),
       rings_(turn_, decisions_, registry_, agenda_, *this), holder_edges_(state_, rings_),
       joiners_(turn_, state_, rings_, registry_), direct_(turn_, state_, rings_, agenda_),
-      plans_(state_, rings_, joiners_, registry_),
+      hosts_(turn_, decisions_, rings_, agenda_), plans_(state_, rings_, joiners_, registry_),
       registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
       reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_), examinations_(turn_, links_),
       check_(turn_, state_, ballots_, registry_, rings_, agenda_),
@@ -28,7 +28,7 @@ MasterCore::MasterCore(const MasterConfig& config)
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
       optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
       rounds_(turn_, decisions_, ballots_, registry_, agenda_),
-      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, direct_, tallies_),
+      operations_(turn_, decisions_, ballots_, rings_.edges(), optimizer_, direct_, hosts_, tallies_),
       unfinished_(turn_, state_, ballots_, registry_) {
     ASSERT(impossible(turn_.limits) == nullptr);
     ASSERT(turn_.limits.control_bytes_max >= control_bytes_least);
@@ -328,6 +328,7 @@ void MasterCore::missed_a_moment(Duration time) {
 
 void MasterCore::decided(const proto::Decision& decision) {
     registry_.tell(decision);
+    hosts_.decided(decision);
     if (decision.has_sync() && !holder_edges_.empty()) agenda_.topology = true;
 }
 
@@ -363,6 +364,7 @@ void MasterCore::run_over() {
     holder_edges_.forget_run();
     optimizer_.forget_run();
     direct_.forget_run();
+    hosts_.forget_run();
 }
 
 void MasterCore::edge_of_operation_failed(OpId id, const Cause& cause) {
@@ -416,7 +418,7 @@ void MasterCore::look_at_topology() {
     joiners_.plan();
     holder_edges_.maintain();
     rings_.maintain_edges_of_operations();
-    direct_.maintain();
+    direct_.maintain(hosts_.maintain());
     rings_.release_unwanted();
     plans_.send();
 }

@@ -28,6 +28,7 @@
 #include "core/topology/dial_plans.hpp"
 #include "core/topology/direct_edges.hpp"
 #include "core/topology/holder_edges.hpp"
+#include "core/topology/hosts.hpp"
 #include "core/topology/joiners.hpp"
 #include "core/topology/ring_optimizer.hpp"
 #include "core/topology/rings.hpp"
@@ -127,6 +128,7 @@ private:
     HolderEdges holder_edges_;
     Joiners joiners_;
     DirectEdges direct_;
+    Hosts hosts_;
     DialPlans plans_;
     Registry registry_;
     Reception reception_;

@@ -77,6 +77,7 @@ void MasterCore::add_peers(MasterStatus& status) const {
         peer.synced = member.synced;
         peer.gang = member.gang.name;
         peer.place = member.gang.place;
+        peer.host = member.host;
         peer.state = MasterStatus::PeerState::absent;
         if (const auto session = registry_.sessions().find(uuid); session != registry_.sessions().end()) {
             peer.since = session->second.since;
@@ -97,6 +98,7 @@ void MasterCore::add_peers(MasterStatus& status) const {
         peer.state = joiner.told_unreachable ? MasterStatus::PeerState::unreachable : MasterStatus::PeerState::joining;
         peer.gang = joiner.gang.name;
         peer.place = joiner.gang.place;
+        peer.host = joiner.host;
         peer.since = joiner.since;
         peer.heard = heard(joiner.link, joiner.since);
         status.peers.push_back(std::move(peer));
@@ -284,7 +286,8 @@ std::string MasterCore::leftovers() const {
                            {"key lists of no group", without_group(rounds_.keys().all())},
                            {"starts of no group", operations_.starts_of_no_group()},
                            {"searches of no group", optimizer_.searches_of_no_group()},
-                           {"shares of no group", optimizer_.shares_of_no_group()}});
+                           {"shares of no group", optimizer_.shares_of_no_group()},
+                           {"chosen rings of no group", hosts_.of_no_group()}});
 }
 
 std::string MasterCore::explain() const {

@@ -41,6 +41,7 @@ struct MasterStatus {
         std::optional<Call> call;
         std::string gang;  // empty: none
         std::uint32_t place = 0;
+        std::uint64_t host = 0;  // equal at peers that say that they share a host; 0: not known
     };
     // One whose newcomers wait, or one that is admitted. Both may have the same name, while the processes of the second
     // one are started again.

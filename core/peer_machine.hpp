@@ -24,6 +24,7 @@ struct PeerConfig {
     GroupId group = 0;
     Gang gang;                      // with which it joins and leaves; none: alone
     Duration gang_patience = 0;     // how long it waits for missing places of its gang, in ms; 0: without limit
+    std::uint64_t host = 0;         // equal at peers that share the memory of a host; 0: not known
     std::uint32_t stripes = 0;      // connections to the ring neighbour; 0: the default
     std::uint16_t listen_port = 0;  // advertised; the master adds the address it sees
     bool has_advertised = false;    // true: `advertised` is sent instead

@@ -364,7 +364,8 @@ private:
 
     bool change_peers() {
         PeerPlan& plan = s_.peers[draw_.below(s_.peers.size())];
-        switch (draw_.below(6)) {
+        switch (draw_.below(7)) {
+        case 6: plan.host = draw_.number(0, 3); break;
         case 0: plan.start = draw_.log_uniform(millisecond, 2 * second); break;
         case 1: plan.turns = draw_.number(3, 14); break;
         case 2: plan.rejoins = !plan.rejoins; break;

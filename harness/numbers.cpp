@@ -291,12 +291,14 @@ std::vector<RingBytes> ring_bytes(const ReduceShape& shape, std::uint32_t world,
     return members;
 }
 
-// After a survey the master may cut the vector into parts that only it knows. Two of them are received once, all others
-// twice. What each member's driver has carried was compared exactly when its call returned.
+// After a survey, and among members of few hosts, the master may cut the vector into parts that only it knows. Up to two
+// of them are received once, all others twice. What each member's driver has carried was compared exactly when its call returned.
 bool fits_unequal_parts(const Scenario& scenario, const LaunchFact& fact) {
     const ReduceShape& shape = fact.shape;
     const std::uint64_t element = element_bytes(shape.type);
-    if (scenario.workload.optimize_per_mille == 0 || fact.completion.world < 3 ||
+    const bool hosts =
+        std::any_of(scenario.peers.begin(), scenario.peers.end(), [](const PeerPlan& plan) { return plan.host != 0; });
+    if ((scenario.workload.optimize_per_mille == 0 && !hosts) || fact.completion.world < 3 ||
         shape.count < scenario.limits.unequal_parts_bytes_min / element)
         return false;
     const std::uint64_t slice =

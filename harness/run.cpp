@@ -220,6 +220,7 @@ private:
         config.group = plan.group;
         config.gang = plan.gang;
         config.gang_patience = plan.gang_patience;
+        config.host = plan.host == 0 ? 0 : mix(plan.host, 0x686f7374);
         config.stripes = plan.stripes;
         config.listen_port = sim::listen_port;
         if (plan.advertises || plan.two_interfaces) {

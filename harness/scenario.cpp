@@ -265,8 +265,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.seed = seed;
     Draw classes(mix(seed, 100), choices), network(mix(seed, 101), choices), limits(mix(seed, 102), choices),
         workload(mix(seed, 103), choices), peers(mix(seed, 104), choices), faults(mix(seed, 105), choices);
-    auto on = static_cast<std::uint32_t>(classes.bits()) & options.classes & ~class_gangs;
-    if (options.classes != GeneratorOptions{}.classes) on |= options.classes & class_gangs;
+    auto on = static_cast<std::uint32_t>(classes.bits()) & options.classes & ~(class_gangs | class_hosts);
+    if (options.classes != GeneratorOptions{}.classes) on |= options.classes & (class_gangs | class_hosts);
     s.chaos_end = classes.log_uniform(300 * millisecond, 12 * second);
     draw_network(s, network, on);
     draw_limits(s, limits, on);
@@ -350,6 +350,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_stages(s, on);
     draw_gangs(s, options, on);
     draw_translators(s, options, on);
+    draw_hosts(s, on);
     draw_revocations(s, on);
     draw_liars(s, options, on);
     draw_away(s, on);

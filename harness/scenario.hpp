@@ -155,6 +155,7 @@ struct PeerPlan {
     Duration gang_patience = 0;   // how long it waits for missing places of its gang; 0: without limit
     sim::Translator translator = sim::Translator::none;  // in front of its network
     std::uint32_t site = 0;                              // its network, if there is a translator
+    std::uint32_t host = 0;  // that it names; peers with equal ones share it; 0: it names none
 };
 
 struct Workload {
@@ -268,6 +269,7 @@ enum FaultClass : std::uint32_t {
     class_liars = 1048576,
     class_nat = 2097152,
     class_gangs = 4194304,  // only if it is named: gangs wherever they fit, in place of a core
+    class_hosts = 8388608,  // only if it is named: peers share hosts in every run of three and more
 };
 
 inline bool has_gangs(const Scenario& scenario) {

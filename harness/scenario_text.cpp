@@ -325,6 +325,9 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "site") {
             if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
                 plan.site = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "host") {
+            if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
+                plan.host = static_cast<std::uint32_t>(*v);
         } else if (pair.name == "start") {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.start = *v;
         } else if (pair.name == "group") {
@@ -344,6 +347,7 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.gang_patience = *v;
         } else {
             reader.fail("start=, group=, stripes=, turns=, region=, masters=, gang=, gang-patience=, nat=, site=, "
+                        "host=, "
                         "advertises, two-interfaces or rejoins",
                         word);
         }
@@ -549,10 +553,10 @@ std::string to_text(const Scenario& s) {
     for (std::size_t i = 0; i < s.peers.size(); ++i) {
         const PeerPlan& p = s.peers[i];
         text += formatted(
-            "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
+            "peer start={} group={} stripes={} turns={}{}{}{}{}{}{}{}{}\n", duration_text(p.start), p.group, p.stripes,
             p.turns, n.regions.empty() ? std::string() : formatted(" region={}", n.regions[i + 1]), masters_text(p),
-            gang_text(p), translator_text(p), p.advertises ? " advertises" : "",
-            p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
+            gang_text(p), translator_text(p), p.host == 0 ? std::string() : formatted(" host={}", p.host),
+            p.advertises ? " advertises" : "", p.two_interfaces ? " two-interfaces" : "", p.rejoins ? " rejoins" : "");
     }
     for (const Fault& f : s.faults) {
         text += formatted("fault {} at={} for={} a={} b={} value={}", to_text(f.kind), duration_text(f.at),

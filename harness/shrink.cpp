@@ -156,6 +156,7 @@ private:
             if (best_.peers[i].advertises) better |= change([i](Scenario& s) { s.peers[i].advertises = false; });
             if (best_.peers[i].translator != sim::Translator::none)
                 better |= change([i](Scenario& s) { s.peers[i].translator = sim::Translator::none; });
+            if (best_.peers[i].host != 0) better |= change([i](Scenario& s) { s.peers[i].host = 0; });
             if (best_.peers[i].two_interfaces)
                 better |= change([i](Scenario& s) { s.peers[i].two_interfaces = false; });
             for (std::size_t at = 0; at < best_.peers[i].masters.size(); ++at) {

@@ -8,6 +8,7 @@
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/exposure.hpp"
+#include "net-real/host_id.hpp"
 #include "net-real/port_mapping/port_mapping.hpp"
 #include "net-real/resolve.hpp"
 #include "net-real/settings.hpp"
@@ -86,6 +87,7 @@ PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
     settings.port_mapping = environment.port_mapping;
     settings.congestion_control = environment.tcp_congestion;
     settings.shared_memory = environment.shared_memory;
+    settings.host = environment.host;
     settings.io_threads = environment.io_threads;
     settings.invite = environment.invite;
     settings.tls_files = {environment.tls_ca, environment.tls_cert, environment.tls_key};
@@ -474,6 +476,7 @@ bool PeerRuntime::start(std::string& error) {
     config.group = state.settings.group;
     config.gang = state.settings.gang;
     config.gang_patience = state.settings.gang_patience;
+    config.host = state.settings.host.empty() ? host_id() : host_id_of(state.settings.host);
     config.stripes = state.settings.stripes;
     config.listen_port = state.loop->port();
     state.map_port();

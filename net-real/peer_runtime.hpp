@@ -41,6 +41,7 @@ struct PeerSettings {
     std::uint64_t staging_bytes_max = std::uint64_t{4} << 30;  // memory for incoming shared state; beyond it a file
     std::string congestion_control;                            // empty: what suits the path (congestion_control_for)
     bool shared_memory = true;                                 // data connections within this host use it
+    std::string host;                                          // its name; empty: that of the system (host_id.hpp)
     std::size_t io_threads = 1;                                // see LoopSettings
     // Of a secure run: where its master is, and a secret; `master` above is then not used. Empty: nothing is encrypted.
     std::string invite;

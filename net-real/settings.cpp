@@ -65,6 +65,9 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_SHARED_MEMORY", "1", "0 or 1", "peers",
      "1: data connections between two peers of one host, in one network namespace and of one user, go through shared "
      "memory if both peers allow it; 0: through TCP."},
+    {"PCCL_HOST", "kernel and network namespace", "a name", "peers",
+     "Names the host of the peer. Peers with equal names are neighbours in the ring, and an all-reduce of 4 MiB and "
+     "more crosses the network once for each host."},
     {"PCCL_IO_THREADS", "1", "1..64", "peers",
      "Threads of one communicator that move payload and reduce it. More than one need cores of their own, and as many "
      "connections between two peers."},
@@ -185,6 +188,7 @@ bool parse(Setting setting, std::string_view text, EnvironmentSettings& settings
         if (text != "0" && text != "1") return false;
         settings.shared_memory = text == "1";
         return true;
+    case Setting::host: settings.host = text; return true;
     case Setting::io_threads: return parse_count(text, 1, 64, settings.io_threads);
     case Setting::port_mapping:
         if (text != "0" && text != "1") return false;

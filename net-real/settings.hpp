@@ -33,6 +33,7 @@ enum class Setting : std::uint8_t {
     tcp_congestion,
     staging_bytes,
     shared_memory,
+    host,
     io_threads,
     port_mapping,
     invite,
@@ -76,6 +77,7 @@ struct EnvironmentSettings {
     std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // PCCL_MAX_STAGING_BYTES
     std::string tcp_congestion;                            // PCCL_TCP_CONGESTION; empty: the system's
     bool shared_memory = true;                             // PCCL_SHARED_MEMORY
+    std::string host;                                      // PCCL_HOST; empty: kernel and network namespace
     std::uint32_t io_threads = 1;                          // PCCL_IO_THREADS
     bool port_mapping = false;                             // PCCL_PORT_MAPPING
     std::string invite;                                    // PCCL_INVITE; empty: no invitation

@@ -27,9 +27,11 @@ Lines lines_of_promised(const std::string& promised) {
         if (word[0] == "member") {
             const bool synced = word.size() > 8 && word[8] == "synced";
             const std::size_t gang = synced ? 9 : 8;  // place K of N of gang NAME
-            lines.insert(formatted("member {} of {} at {}{}{}", word[1], word[3], word[7], synced ? " synced" : "",
+            const bool on_host = word.size() > 10 && word[word.size() - 3] == "on" && word[word.size() - 2] == "host";
+            lines.insert(formatted("member {} of {} at {}{}{}{}", word[1], word[3], word[7], synced ? " synced" : "",
                                    word.size() > gang + 6 ? formatted(" place {} of {}", word[gang + 1], word[gang + 6])
-                                                          : std::string()));
+                                                          : std::string(),
+                                   on_host ? " on host " + word.back() : std::string()));
         } else if (word[0] == "group") {
             std::string group = formatted("group {} expects {} runs {}", word[1], word[3], word[5]);
             for (std::size_t i = 7; i < word.size() && word[i] != "sync"; ++i) group += " " + word[i];
@@ -48,10 +50,11 @@ Lines lines_of_status(const MasterStatus& status) {
     for (const MasterStatus::Peer& peer : status.peers) {
         if (peer.state == MasterStatus::PeerState::joining || peer.state == MasterStatus::PeerState::unreachable)
             continue;
-        lines.insert(formatted("member {} of {} at {}{}{}", short_name(peer.uuid), peer.group, to_text(peer.endpoint),
-                               peer.synced ? " synced" : "",
-                               peer.gang.empty() ? std::string()
-                                                 : formatted(" place {} of {}", peer.place, peer.gang)));
+        lines.insert(formatted(
+            "member {} of {} at {}{}{}{}", short_name(peer.uuid), peer.group, to_text(peer.endpoint),
+            peer.synced ? " synced" : "",
+            peer.gang.empty() ? std::string() : formatted(" place {} of {}", peer.place, peer.gang),
+            peer.host == 0 ? std::string() : formatted(" on host {:x}", peer.host)));
     }
     for (const MasterStatus::Group& group : status.groups) {
         std::string line = formatted("group {} expects {} runs {}", group.id, group.expected_revision, group.running);

@@ -15,17 +15,19 @@
 
 namespace pccl::core {
 
-// Names how an all-reduce is cut: by the members' shares, or pairwise; 0: into equal parts.
+// Names how an all-reduce is cut: by hosts and by the members' shares, or pairwise; 0: into equal parts for all members.
 inline constexpr std::uint64_t name_of_pairwise = 1;
-inline std::uint64_t name_of_shares(std::span<const Piece> shares) {
+inline std::uint64_t name_of_cuts(std::span<const Piece> shares, std::span<const std::uint32_t> host_ends) {
     std::uint64_t name = 0;
-    for (const Piece& piece : shares) {
-        // The mix of splitmix64, from one share to the next.
-        name = (name ^ piece.count) + 0x9E3779B97F4A7C15ull;
+    // The mix of splitmix64, from one number to the next.
+    const auto mix = [&](std::uint64_t number) {
+        name = (name ^ number) + 0x9E3779B97F4A7C15ull;
         name = (name ^ (name >> 30)) * 0xBF58476D1CE4E5B9ull;
         name = (name ^ (name >> 27)) * 0x94D049BB133111EBull;
         name ^= name >> 31;
-    }
+    };
+    for (const Piece& piece : shares) mix(piece.count);
+    for (const std::uint32_t end : host_ends) mix(~std::uint64_t{end});
     return name;
 }
 

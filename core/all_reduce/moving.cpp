@@ -303,6 +303,7 @@ void Exchange::operation_decided(Operation& op) {
 // ---- what gets through ---------------------------------------------------------------------------------------------
 
 void Exchange::slice_landed(Operation& op, std::uint32_t bytes) {
+    op.landed_one();
     op.received_bytes += bytes;
     op.landed_most = std::max(op.landed_most, op.received_bytes);
     predecessors_.came(op.id.predecessor, op.landed_at);
@@ -480,9 +481,12 @@ void Exchange::stripe_moves(LinkId id, Link& link, Flow& flow) {
 void Exchange::repeat_ready() {
     constexpr std::uint32_t doublings_max = 6;
     std::map<Uuid, Operation*> longest;
-    const auto quiet_since = [](const Operation& op) { return std::max(op.landed_at, op.repeated_at); };
+    const auto quiet_since = [](const Operation& op) {
+        const Instant moved = op.whole == nullptr ? 0 : op.whole->landed_at;
+        return std::max({op.landed_at, op.repeated_at, moved});
+    };
     for (const auto& [id, op] : reductions_.all()) {
-        if (!op->prepared || op->decided || op->complete()) continue;
+        if (!op->prepared || op->decided || op->complete() || op->waits_for_branch()) continue;
         if (op->landed_at > op->repeated_at) op->repeats = 0;
         const Duration patience = turn_.timeouts.repeat() << std::min(op->repeats, doublings_max);
         if (turn_.now - quiet_since(*op) < patience) continue;

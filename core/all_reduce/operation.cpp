@@ -29,6 +29,7 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
     for (std::size_t i = 0; i < parts; ++i) {
         const Part& part = graph_.parts[i];
         ASSERT(part.source < id.world && part.copy_hops < id.world);
+        ASSERT(part.branch_hops == 0 || part.copy_hops + part.branch_hops == id.world - 1);
         ASSERT(part.reduce_hops == 0 || part.reduce_hops == id.world - 1);
         const std::uint64_t whole = part.elements / slice_elements_;
         const std::uint64_t rest = part.elements % slice_elements_;
@@ -40,7 +41,7 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
         reduces_ = true;
         if (start_of(part) != id.position) continue;
         // Each member starts at most one part, so its slices are one range.
-        ASSERT(inject_end_ == 0);
+        ASSERT(own_part_ == none);
         own_part_ = static_cast<std::uint32_t>(i);
         inject_next_ = quantize_next_ = part_first_[i];
         inject_end_ = part_first_[i + 1];
@@ -53,6 +54,16 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
     if (reduces_) own_final_next_ = slices();
     place_finals();
     count_due();
+}
+
+void Operation::carry(Operation& along_the_ring, std::uint32_t part) {
+    ASSERT(direct && along_the_ring.part(part).elements == elements_);
+    whole = &along_the_ring;
+    carried_first_ = along_the_ring.part_first_[part];
+    ASSERT(along_the_ring.part_first_[part + 1] - carried_first_ == slices());
+    own_final_next_ = slices();  // they are final when they are there
+    scratch_bytes_ = 0;
+    copies_all_ = false;
 }
 
 std::uint32_t Operation::start_of(const Part& part) const {
@@ -93,8 +104,11 @@ void Operation::count_due() {
         const Part& part = graph_.parts[i];
         const std::uint32_t count = part_first_[i + 1] - part_first_[i];
         if (has_final(part)) finals_due_ += count;
+        branches_in_ = branches_in_ || begins_branch(part);
+        if (has_final(part) && part.source != id.position && !begins_branch(part)) landings_due_ += count;
         if (part.reduce_hops == 0 || start_of(part) == id.position) continue;
         partial_landings_ += count;
+        landings_due_ += count;
         if (part.source != id.position) partials_due_ += count;
     }
 }
@@ -137,12 +151,13 @@ std::uint32_t Operation::distance(std::uint32_t slice) const {
 bool Operation::takes(int phase, std::uint32_t slice) const {
     const Part& part = graph_.parts[part_of(slice)];
     if (phase == 0) return part.reduce_hops != 0 && start_of(part) != id.position;
-    return part.source != id.position && has_final(part);
+    return part.source != id.position && has_final(part) && !begins_branch(part);
 }
 
 bool Operation::forwards_final(std::uint32_t slice) const {
     const Part& part = graph_.parts[part_of(slice)];
-    return hops_after(part) < part.copy_hops;
+    const std::uint32_t hops = hops_after(part);
+    return hops < part.copy_hops + part.branch_hops && (hops != part.copy_hops || part.branch_hops == 0);
 }
 
 bool Operation::keeps(std::uint32_t slice) const {
@@ -151,6 +166,7 @@ bool Operation::keeps(std::uint32_t slice) const {
 }
 
 BufferRef Operation::final_ref(std::uint32_t slice) const {
+    if (whole != nullptr) return whole->final_ref(in_whole(slice));
     const std::uint32_t part = part_of(slice);
     const FinalPlace& place = places_[part];
     ASSERT(place.where != Where::none);
@@ -342,7 +358,9 @@ bool Operation::may_inject() const {
     return inject_next_ < inject_end_ && (!is_quantized() || half(0, inject_next_).in == InState::landed);
 }
 
-std::uint64_t Operation::input_bytes() const { return part_wire_[own_part_ + 1] - part_wire_[own_part_]; }
+std::uint64_t Operation::input_bytes() const {
+    return own_part_ == none ? 0 : part_wire_[own_part_ + 1] - part_wire_[own_part_];
+}
 
 BufferRef Operation::input_ref(std::uint32_t slice) const {
     return BufferRef{inputs, wire_offset(slice) - part_wire_[own_part_], wire_length(slice)};

@@ -78,7 +78,7 @@ public:
         Uuid predecessor;  // nil: nothing comes
         Uuid successor;    // nil: nothing leaves
         Serial predecessor_serial = 0;  // of its vote for the start
-        std::uint64_t shares = 0;       // name_of_shares() or name_of_pairwise; 0: equal parts, or no all-reduce
+        std::uint64_t shares = 0;       // name_of_cuts() or name_of_pairwise; 0: equal parts, or no all-reduce
     };
 
     Operation(const Identity& identity, const ReduceShape& shape, Graph graph, BufferId send, BufferId receive,
@@ -179,6 +179,21 @@ public:
     bool has_slot(std::uint32_t slice) const { return slot_of_[slice] != none; }
     void make_slots(std::uint32_t count, std::uint32_t partial_sums);  // partial_sums: how many land here in all
 
+    // ---- the edge within a host, in a hierarchical all-reduce
+    // This lane carries the final bytes of one part of `along_the_ring`, whose first slice is `first`. They have their
+    // place there.
+    void carry(Operation& along_the_ring, std::uint32_t part);
+    // The slice of `whole` that is this one, and the other way round; none: the lane does not carry it.
+    std::uint32_t in_whole(std::uint32_t slice) const { return carried_first_ + slice; }
+    std::uint32_t in_lane(std::uint32_t slice_of_whole) const {
+        const bool here = slice_of_whole >= carried_first_ && slice_of_whole - carried_first_ < slices();
+        return here ? slice_of_whole - carried_first_ : none;
+    }
+    // Everything that comes along the ring has landed. The rest comes over the edge within the host.
+    bool waits_for_branch() const { return branches_in_ && !complete() && landings_ == landings_due_; }
+    void landed_one() { ++landings_; }
+    const Part& part(std::uint32_t index) const { return graph_.parts[index]; }
+
     // ---- own input that must be prepared: of a quantized operation, and final bytes without phase 0
     // These own final bytes are in their place, and leave.
     bool sums_while_leaving(std::uint32_t slice) const;
@@ -211,6 +226,7 @@ public:
     bool in_place = false;
     bool drafted = false;     // a send of others, which this peer has not launched: it only forwards the bytes
     bool direct = false;      // a lane over direct edges (Reductions): all its slices go from one member to another one
+    Operation* whole = nullptr;  // of the lane in a host: the operation along the ring whose final bytes it carries
     bool ahead = false;       // its start is not known: own input leaves, and nothing else happens
     bool left_ahead = false;  // it was ahead when its first slices left
     bool held = false;        // a slice was declined: no other one leaves before the neighbour is ready
@@ -289,7 +305,11 @@ private:
     std::uint32_t start_of(const Part& part) const;
     std::uint32_t hops_after(const Part& part) const;  // from its source to this position
     bool is_own_final(const Part& part) const { return part.reduce_hops == 0 && part.source == id.position; }
-    bool has_final(const Part& part) const { return hops_after(part) <= part.copy_hops; }
+    bool has_final(const Part& part) const { return hops_after(part) <= part.copy_hops + part.branch_hops; }
+    // The final bytes come here over the direct edge of the branch, and not from the predecessor.
+    bool begins_branch(const Part& part) const {
+        return part.branch_hops != 0 && hops_after(part) == part.copy_hops + 1;
+    }
     void place_finals();
     void count_due();
     std::uint32_t wire_of(std::uint64_t elements) const;
@@ -309,6 +329,10 @@ private:
     std::uint32_t partial_landings_ = 0;
     std::uint32_t partials_due_ = 0;
     std::uint32_t finals_due_ = 0;
+    std::uint32_t landings_ = 0;  // slices that have come from the predecessor, in both phases
+    std::uint32_t landings_due_ = 0;
+    bool branches_in_ = false;         // a part has its branch begin here
+    std::uint32_t carried_first_ = 0;  // see carry()
     std::uint32_t slice_elements_ = 1;
     std::uint32_t slice_wire_ = 0;           // bytes of a full slice on the wire
     std::vector<std::uint32_t> part_first_;  // first slice of each part, and one past the last
@@ -324,7 +348,7 @@ private:
     std::uint32_t inject_next_ = 0;
     std::uint32_t inject_end_ = 0;
     std::uint32_t quantize_next_ = 0;
-    std::uint32_t own_part_ = 0;        // quantized: the part that starts here
+    std::uint32_t own_part_ = none;     // the part that starts here
     std::uint32_t own_final_next_ = 0;  // the next slice of own final bytes to prepare is not before it
     std::uint32_t inputs_ready_;
 };

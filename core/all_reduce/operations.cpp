@@ -290,14 +290,33 @@ std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ba
     return pieces;
 }
 
-std::vector<std::uint32_t> Operations::shares_of(GroupId group, const Ballot& ballot) const {
+bool Operations::goes_by_hosts(GroupId group, const std::vector<Uuid>& ring,
+                               const std::vector<std::uint32_t>& host_ends) {
+    if (host_ends.empty()) return false;
+    RunningOp op;
+    for (const Uuid& uuid : ring) op.members.push_back({uuid, 0, 0});
+    op.way = RunningOp::Way::hierarchical;
+    op.host_ends = host_ends;
+    return direct_.usable(group, op.edges_beside_the_ring());
+}
+
+std::vector<std::uint32_t> Operations::cut(GroupId group, const std::vector<Uuid>& ring, const Ballot& ballot,
+                                           proto::StartDecision& start) {
     const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
     const std::uint64_t element = element_bytes(static_cast<DataType>(shape.type()));
     if (shape.count() < turn_.limits.unequal_parts_bytes_min / element) return {};
-    const std::vector<std::uint32_t>& shares = optimizer_.shares_of(group);
-    for (const auto& [uuid, cast] : ballot.votes()) {
-        if (shares.size() * wire::start_share_bytes > cast.vote.room() + wire::spare_bytes) return {};
-    }
+    const auto has_room = [&](std::size_t numbers) {
+        return std::all_of(ballot.votes().begin(), ballot.votes().end(), [&](const auto& entry) {
+            return wire::start_peer_bytes + numbers * wire::start_share_bytes <=
+                   entry.second.vote.room() + wire::spare_bytes;
+        });
+    };
+    std::vector<std::uint32_t> host_ends = hosts_.ends_of(ring);
+    if (!has_room(ring.size() + host_ends.size()) || !goes_by_hosts(group, ring, host_ends)) host_ends.clear();
+    start.mutable_direct()->mutable_host_ends()->Assign(host_ends.begin(), host_ends.end());
+    if (host_ends.empty()) start.clear_direct();
+    const std::vector<std::uint32_t>& shares = optimizer_.shares_of(group, host_ends);
+    if (!shares.empty() && !has_room(shares.size() + host_ends.size())) return {};
     if (!shares.empty()) PROBE(started_with_shares);
     return shares;
 }
@@ -323,8 +342,7 @@ bool Operations::goes_direct(GroupId group, const std::vector<Uuid>& ring, const
     direct.set_to_root(kind == CollectiveKind::gather);
     direct.set_from_root(kind == CollectiveKind::scatter);
     direct.set_root(static_cast<std::uint32_t>(at));
-    op.way = RunningOp::way_of(direct);
-    op.root = direct.root();
+    op.set_way(direct);
     return direct_.usable(group, op.edges());
 }
 
@@ -347,7 +365,7 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
     } else if (!in_vote) {
         start->set_pairwise(goes_pairwise(ring.size(), shape.count(), static_cast<DataType>(shape.type()),
                                           shape.quantization() != 0, turn_.limits.pairwise_bytes_max));
-        if (!start->pairwise()) shares = shares_of(key.group, decided);
+        if (!start->pairwise()) shares = cut(key.group, ring, decided, *start);
     }
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const Ballot::Cast& cast = decided.votes().at(ring[i]);
@@ -510,7 +528,7 @@ void Operations::decide(OpId id, Result result, const Cause& cause) {
         to->set_serial(seat.serial);
     }
     if (ballots_.find(key) != nullptr) add_seats(ballots_.take(key), *decision.mutable_votes());
-    if (op.direct()) {
+    if (op.way != RunningOp::Way::ring) {
         const bool all_there = std::all_of(op.members.begin(), op.members.end(), [&](const SeatState& seat) {
             return state_.members.contains(seat.uuid);
         });

@@ -13,6 +13,7 @@
 #include "core/journal/decision_log.hpp"
 #include "core/membership/tallies.hpp"
 #include "core/topology/direct_edges.hpp"
+#include "core/topology/hosts.hpp"
 #include "core/topology/ring_optimizer.hpp"
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
@@ -28,9 +29,9 @@ namespace pccl::core {
 class Operations {
 public:
     Operations(const Turn& turn, DecisionLog& decisions, BallotBox& ballots, const EdgeTable& edges,
-               RingOptimizer& optimizer, DirectEdges& direct, Tallies& tallies)
+               RingOptimizer& optimizer, DirectEdges& direct, const Hosts& hosts, Tallies& tallies)
         : turn_(turn), decisions_(decisions), state_(decisions.state()), ballots_(ballots), edges_(edges),
-          optimizer_(optimizer), direct_(direct), tallies_(tallies) {}
+          optimizer_(optimizer), direct_(direct), hosts_(hosts), tallies_(tallies) {}
 
     // ---- starts
     // All members of the group have voted for this start. It happens when its turn comes.
@@ -68,8 +69,11 @@ private:
     // For another collective than an all-reduce: what each of these members contributes or gets. `ring`: all that
     // voted, in any order.
     std::vector<Piece> pieces_of(const std::vector<Uuid>& ring, const Ballot& ballot) const;
-    // The shares of an all-reduce by position; empty: equal parts.
-    std::vector<std::uint32_t> shares_of(GroupId group, const Ballot& ballot) const;
+    // How an all-reduce is cut: in `start` the hosts, if it is hierarchical, and returned the shares by position; empty:
+    // equal parts.
+    std::vector<std::uint32_t> cut(GroupId group, const std::vector<Uuid>& ring, const Ballot& ballot,
+                                   proto::StartDecision& start);
+    bool goes_by_hosts(GroupId group, const std::vector<Uuid>& ring, const std::vector<std::uint32_t>& host_ends);
     // Whether the pieces go over direct edges: it costs fewer bytes than the ring, and the edges work. Says which ones.
     bool goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
                      const std::vector<Piece>& pieces, proto::Direct& direct);
@@ -84,6 +88,7 @@ private:
     const EdgeTable& edges_;
     RingOptimizer& optimizer_;
     DirectEdges& direct_;
+    const Hosts& hosts_;
     Tallies& tallies_;
     std::map<GroupId, std::map<std::uint64_t, BallotKey>> waiting_;  // completed order → start
     std::uint64_t completed_order_ = 0;

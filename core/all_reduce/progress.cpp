@@ -90,7 +90,7 @@ bool Progress::waits_to_leave(const Operation& op) const {
 }
 
 Cause Progress::starved(const Operation& op) const {
-    if (op.end_serial != 0 || op.complete() || op.id.predecessor.is_nil()) return {};
+    if (op.end_serial != 0 || op.complete() || op.id.predecessor.is_nil() || op.waits_for_branch()) return {};
     const Timeouts& t = turn_.timeouts;
     const Predecessors::Arrivals arrivals = predecessors_.arrivals(op.id.predecessor);
     // A member that sends over a narrow path gets nothing new meanwhile. Half of all slices may still have to pass the
@@ -98,11 +98,15 @@ Cause Progress::starved(const Operation& op) const {
     // time for which the operation has moved. With many operations, a round of the others may take even longer. If an
     // operation got new bytes after a long wait, it may happen again: twice the longest such wait is allowed if that is
     // more.
-    const Instant moved = std::max(op.landed_at, op.answered_at);
+    // Nothing comes over the edge within a host before the operation along the ring has moved.
+    const Instant along_the_ring = op.whole == nullptr ? 0 : std::max(op.whole->landed_at, op.whole->answered_at);
+    const Instant moved = std::max({op.landed_at, op.answered_at, along_the_ring});
     const Duration patience = t.starved_for_good() + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
     if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
         !waits_to_leave(op))
         return make_cause<CauseKind::nothing_new_from>(op.id.predecessor);
+    // The last member of a host may be busy with the edge to the next one, and has nothing for the first one meanwhile.
+    if (op.whole != nullptr) return {};
     // If the neighbour has no link to this peer, the edge is judged and not the neighbour's silence.
     if (arrivals.starved || !predecessors_.connected(op.id.predecessor)) return {};
     const Instant since =

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
+#include "core/base/host_span.hpp"
 #include "core/base/probe.hpp"
 #include "core/voting/in_vote.hpp"
 #include "core/wire/convert.hpp"
@@ -29,14 +30,17 @@ void Reductions::launched(const Launches::Start& launch) {
     identity.world = place_.world;
     identity.position = place_.position;
     identity.successor = place_.successor;
-    const std::span<const Piece> shares = may_have_shares(launch.shape) ? place_.shares : std::span<const Piece>{};
+    const bool large = may_have_shares(launch.shape);
+    const std::span<const Piece> shares = large ? place_.shares : std::span<const Piece>{};
+    const std::span<const std::uint32_t> host_ends = large ? place_.host_ends : std::span<const std::uint32_t>{};
     const bool pairwise = goes_pairwise(place_.world, launch.shape.count, launch.shape.type, false,
                                         turn_.limits.pairwise_bytes_max);
-    identity.shares = pairwise ? name_of_pairwise : name_of_shares(shares);
+    identity.shares = pairwise ? name_of_pairwise : name_of_cuts(shares, host_ends);
     auto owned = std::make_unique<Operation>(
         identity, launch.shape,
-        pairwise ? pairwise_of(launch.shape.count)
-                 : graph_of(CollectiveKind::all_reduce, place_.world, launch.shape.count, 0, shares),
+        pairwise             ? pairwise_of(launch.shape.count)
+        : !host_ends.empty() ? hierarchical_of(place_.world, launch.shape.count, host_ends, shares)
+                             : graph_of(CollectiveKind::all_reduce, place_.world, launch.shape.count, 0, shares),
         launch.send, launch.receive, turn_.limits);
     if (!owned->wants_to_send()) return;
     PROBE(input_ahead_of_its_start);
@@ -144,12 +148,15 @@ Cause Reductions::start_answered(const proto::Answer& answer) {
 
 void Reductions::note_place(const proto::Answer& answer, const Launches::Start& launch, const StartMembers& members) {
     const proto::StartAnswer& start = answer.start();
-    Place place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch(), {}};
-    if (launch.collective.kind == CollectiveKind::all_reduce && may_have_shares(launch.shape))
+    Place place{start.world(), start.position(), uuid_of(start.successor()), answer.view().epoch(), {}, {}};
+    if (launch.collective.kind == CollectiveKind::all_reduce && may_have_shares(launch.shape)) {
         place.shares = members.pieces;
-    else if (place.world == place_.world && place.position == place_.position && place.successor == place_.successor &&
-             place.epoch == place_.epoch)
+        place.host_ends = members.host_ends;
+    } else if (place.world == place_.world && place.position == place_.position &&
+               place.successor == place_.successor && place.epoch == place_.epoch) {
         place.shares = std::move(place_.shares);
+        place.host_ends = std::move(place_.host_ends);
+    }
     place_ = std::move(place);
 }
 
@@ -214,14 +221,15 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     identity.successor = uuid_of(start.successor());
     identity.predecessor_serial = start.predecessor_serial();
     if (launch.collective.kind == CollectiveKind::all_reduce)
-        identity.shares = start.pairwise() ? name_of_pairwise : name_of_shares(members.pieces);
+        identity.shares = start.pairwise() ? name_of_pairwise : name_of_cuts(members.pieces, members.host_ends);
     if (start.direct()) {
         make_lanes(identity, start, launch, members);
     } else {
         auto owned = take_ahead(identity);
         if (owned == nullptr) {
-            Graph graph = start.pairwise()
-                              ? pairwise_of(members.count)
+            Graph graph = start.pairwise() ? pairwise_of(members.count)
+                          : !members.host_ends.empty()
+                              ? hierarchical_of(identity.world, members.count, members.host_ends, members.pieces)
                               : graph_of(launch.collective.kind, identity.world, members.count, members.root,
                                          members.pieces, launch.collective.order);
             // The receiver of a send keeps its array until the commit, as if it had the input in it.
@@ -230,6 +238,7 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
                                                 receives ? launch.receive : launch.send, launch.receive, turn_.limits);
         }
         ops_[{start.op(), 0}] = std::move(owned);
+        if (!start.host_other_end().empty()) make_host_lane(identity, launch, members, uuid_of(start.host_other_end()));
     }
     Operation& op = *ops_.at({start.op(), 0});
     if (start.pairwise()) PROBE(pairwise_started);
@@ -237,6 +246,35 @@ void Reductions::begin(const proto::StartAnswer& start, const Launches::Start& l
     op.index = members.index;
     op.members = std::move(members.by_index);
     begin_lanes(start.op());
+}
+
+// The edge within a host leads from its last member to its first one. The part that the last one finishes takes it.
+void Reductions::make_host_lane(const Operation::Identity& identity, const Launches::Start& launch,
+                                const StartMembers& members, const Uuid& other_end) {
+    const HostSpan host = host_of(identity.position, identity.world, members.host_ends);
+    const bool sends = identity.position == host.last;
+    PROBE(hierarchical_started);
+    Operation& along_the_ring = *ops_.at({identity.id, 0});
+    Operation::Identity own = identity;
+    own.lane = 1;
+    own.world = 2;
+    own.position = sends ? 0 : 1;
+    own.predecessor = sends ? Uuid{} : other_end;
+    own.successor = sends ? other_end : Uuid{};
+    own.predecessor_serial = 0;
+    Graph graph;
+    graph.shared = false;
+    graph.parts.push_back({along_the_ring.part(host.number).elements, 0, 0, 1, 1, 0, 0, 0});
+    auto owned =
+        std::make_unique<Operation>(own, launch.shape, std::move(graph), launch.send, launch.receive, turn_.limits);
+    owned->direct = true;
+    owned->carry(along_the_ring, host.number);
+    ops_[owned->key()] = std::move(owned);
+}
+
+Operation* Reductions::host_lane(const Operation& op) {
+    const auto lane = ops_.find({op.id.id, op.id.lane + 1});
+    return lane != ops_.end() && lane->second->whole == &op ? lane->second.get() : nullptr;
 }
 
 // Each lane is a path of two members. Neither end sends anything back, so its other neighbour is nil.
@@ -280,7 +318,7 @@ void Reductions::make_lanes(const Operation::Identity& identity, const proto::St
     }
 }
 
-// Of an operation along the ring there is one lane.
+// Of an operation along the ring there is one lane; at an end of a host, there are two.
 void Reductions::begin_lanes(OpId id) {
     Operation& op = *ops_.at({id, 0});
     std::uint64_t in_use = 0;
@@ -319,7 +357,7 @@ void Reductions::begin_lanes(OpId id) {
     each_lane(id, [&](Operation& lane) { owner_.operation_begins(lane); });
     owner_.start_taken();
     each_lane(id, [&](Operation& lane) {
-        if (lane.buffers_pending == 0) prepared(lane);
+        if (lane.buffers_pending == 0 && !lane.prepared && lane.whole == nullptr) prepared(lane);
     });
 }
 
@@ -352,12 +390,15 @@ std::uint64_t Reductions::memory_left(const Operation& op) const {
 }
 
 void Reductions::prepared(Operation& op) {
+    ASSERT(!op.prepared);
     op.prepared = true;
     op.landed_at = op.prepared_at = turn_.now;
     owner_.operation_prepared(op);
     vote_end_if_complete(op);
     prepare_inputs(op);
     owner_.operation_may_send(op);
+    // What it carries has its place in the memory of the whole.
+    if (Operation* lane = host_lane(op)) prepared(*lane);
 }
 
 void Reductions::memory_came(const OperationMemory& owner, const BufferAllocated& event) {
@@ -472,6 +513,12 @@ void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t c
     op.half(1, slice).in = InState::landed;
     op.summed(slice, checksum);
     if (op.forwards_final(slice)) op.enqueue(1, slice);
+    if (Operation* lane = host_lane(op); lane != nullptr && lane->id.position == 0) {
+        if (const std::uint32_t carried = lane->in_lane(slice); carried != Operation::none)
+            final_there(*lane, carried, checksum);
+    } else if (op.whole != nullptr && op.id.position == 1) {
+        final_there(*op.whole, op.in_whole(slice), checksum);
+    }
     vote_end_if_complete(op);
     owner_.operation_may_send(op);
 }
@@ -541,7 +588,7 @@ proto::Vote Reductions::end_vote(const Operation& op, bool ok, const Cause& caus
     vote.set_kind(proto::VOTE_END);
     vote.set_id(op.id.id);
     vote.set_ok(ok);
-    vote.set_digest(op.digest);
+    vote.set_digest(op.whole == nullptr ? op.digest : op.whole->digest);
     if (!cause.empty()) write(cause, *vote.mutable_cause());
     return vote;
 }
@@ -684,6 +731,8 @@ void Reductions::check() const {
     for (const auto& [id, op] : ops_) {
         ASSERT(op != nullptr && op->key() == id && op->ahead == is_ahead(id.op));
         ASSERT(id.lane == 0 || (op->direct && op->id.predecessor.is_nil() != op->id.successor.is_nil()));
+        ASSERT(op->whole == nullptr ||
+               (op->whole == ops_.at({id.op, 0}).get() && (!op->prepared || op->whole->prepared)));
         ASSERT(!op->ahead || (!op->prepared && !op->decided && op->end_serial == 0));
         ASSERT(op->id.world >= 2 && op->id.position < op->id.world);
         op->check();

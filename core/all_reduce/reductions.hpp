@@ -146,7 +146,9 @@ private:
         std::uint32_t position = 0;
         Uuid successor;
         std::uint64_t epoch = 0;
-        std::vector<Piece> shares;  // of the last all-reduce that was large enough to be cut into unequal parts
+        // Of the last all-reduce that was large enough to be cut into unequal parts.
+        std::vector<Piece> shares;
+        std::vector<std::uint32_t> host_ends;
     };
     template <class Fits>
     Operation* find_lane(OpId id, const Fits& fits) {
@@ -165,9 +167,12 @@ private:
     void note_place(const proto::Answer& answer, const Launches::Start& launch, const StartMembers& members);
     Cause drafted(const proto::StartAnswer& start);
     void begin(const proto::StartAnswer& start, const Launches::Start& launch, StartMembers members);
+    void make_host_lane(const Operation::Identity& identity, const Launches::Start& launch, const StartMembers& members,
+                        const Uuid& other_end);
     void make_lanes(const Operation::Identity& identity, const proto::StartAnswer& start, const Launches::Start& launch,
                     const StartMembers& members);
     void begin_lanes(OpId id);
+    Operation* host_lane(const Operation& op);  // of the operation along the ring; null: it has none here
     void request_memory(Operation& op);
     std::unique_ptr<Operation> take_ahead(const Operation::Identity& identity);
     void drop_ahead(Serial serial);

@@ -1,8 +1,10 @@
 #include "core/all_reduce/start_members.hpp"
 
+#include "core/base/host_span.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace pccl::core {
 
@@ -46,6 +48,24 @@ bool pieces_match(const Launches::Start& launch, const StartMembers& members, st
     }
 }
 
+// Whether the hosts of a hierarchical all-reduce, and the other end of this member's edge within its host, can be true.
+bool host_ends_fit(const proto::StartAnswer& start, const StartMembers& members, const Uuid& me) {
+    const std::vector<std::uint32_t>& ends = members.host_ends;
+    if (ends.empty()) return start.host_other_end().empty();
+    if (ends.size() < 2 || ends.size() >= start.world() || ends.back() >= start.world() || start.reduced())
+        return false;
+    if (std::adjacent_find(ends.begin(), ends.end(), std::greater_equal<>()) != ends.end()) return false;
+    const auto no_share = [&](std::uint32_t end) { return members.pieces[end].count == 0; };
+    if (!members.pieces.empty() && std::all_of(ends.begin(), ends.end(), no_share)) return false;
+    const HostSpan host = host_of(start.position(), start.world(), ends);
+    if (host.size == 1 || (start.position() != host.first && start.position() != host.last))
+        return start.host_other_end().empty();
+    Uuid other;
+    const bool is_last = start.position() == host.last;
+    return read(start.host_other_end(), other) && other != me &&
+           other != uuid_of(is_last ? start.successor() : start.predecessor());
+}
+
 // The ends of a send, at one of them.
 std::optional<StartMembers> ends_in(const proto::StartAnswer& start, const Launches::Start& launch, const Uuid& me,
                                     const Limits& limits) {
@@ -76,8 +96,10 @@ std::optional<StartMembers> members_in(const proto::StartAnswer& start, const La
     if (start.collective() != static_cast<std::uint32_t>(own.kind)) return {};
     if (start.direct() && (!is_of_pieces(own.kind) || start.reduced())) return {};
     if (start.has_shape() != (own.kind == CollectiveKind::send)) return {};
-    if (start.pairwise() && (own.kind != CollectiveKind::all_reduce || start.reduced() || start.world() != 2 ||
-                             start.shares_size() != 0 || launch.shape.quantization.algorithm != QuantizationAlgorithm::none))
+    if (start.host_ends_size() != 0 && own.kind != CollectiveKind::all_reduce) return {};
+    if (start.pairwise() &&
+        (own.kind != CollectiveKind::all_reduce || start.reduced() || start.world() != 2 || start.shares_size() != 0 ||
+         start.host_ends_size() != 0 || launch.shape.quantization.algorithm != QuantizationAlgorithm::none))
         return {};
     if (start.has_shape()) return ends_in(start, launch, me, limits);
     const std::uint32_t world = start.world();
@@ -88,6 +110,8 @@ std::optional<StartMembers> members_in(const proto::StartAnswer& start, const La
             whole += share;
         }
         if (!members.pieces.empty() && (members.pieces.size() != world || whole == 0)) return {};
+        members.host_ends.assign(start.host_ends().begin(), start.host_ends().end());
+        if (!host_ends_fit(start, members, me)) return {};
         return members;
     }
     if (static_cast<std::uint32_t>(start.members_size()) != world) return {};

@@ -20,6 +20,7 @@ struct StartMembers {
     std::uint32_t root = 0;   // its position
     std::uint64_t count = 0;  // elements of the array of all, or those that are sent
     std::uint32_t index = 0;  // of this member
+    std::vector<std::uint32_t> host_ends;  // of a hierarchical all-reduce; else empty
 };
 
 // `start` has a world of two or more, and the position of this member, `me`, in it. Empty: the members contradict each

@@ -177,6 +177,8 @@
     X(drafted_gone, "all-reduce", "send failed: a member that forwarded it is gone")                                   \
     X(drafted_cannot, "all-reduce", "send of others needs more memory here than the limit")                            \
     X(drafted_outlives_end, "all-reduce", "send committed without an end that is gone")                                \
+    X(hierarchical_started, "all-reduce", "hierarchical: this member has the edge within its host")                    \
+    X(ring_grouped_by_host, "topology", "ring has the members of each host side by side now")                          \
     X(direct_started, "all-reduce", "pieces go over direct edges")                                                     \
     X(direct_edge_not_up, "all-reduce", "pieces go around the ring: not all direct edges are up")                      \
     X(direct_after_a_failure, "all-reduce", "pieces go around the ring: direct edges failed lately")                   \
@@ -244,7 +246,7 @@
     X(ahead_taken, "all-reduce", "start came for an operation whose input had left")                                   \
     X(ahead_dropped, "all-reduce", "input had left for an operation that did not start")                               \
     X(ahead_on_another_ring, "all-reduce", "input had left to another neighbour than the start names")                 \
-    X(pairwise_started, "all-reduce", "all-reduce in which two members send each other the whole array")              \
+    X(pairwise_started, "all-reduce", "all-reduce in which two members send each other the whole array")               \
     X(ahead_in_vain, "all-reduce", "slice freed that came ahead of a start that did not come")                         \
     X(ahead_cut_otherwise, "all-reduce", "slice came ahead that was cut for another ring")                             \
     X(bandwidth_test_grows, "topology", "bandwidth test uses more connections")                                        \

@@ -2,6 +2,7 @@
 
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
+#include "core/base/host_span.hpp"
 #include "core/base/probe.hpp"
 #include "core/numeric/kernels.hpp"
 #include "core/wire/convert.hpp"
@@ -16,6 +17,17 @@ std::vector<Uuid> order_of(const proto::RingRecord& ring) {
     std::vector<Uuid> order;
     for (const auto& bytes : ring.order()) order.push_back(uuid_of(bytes));
     return order;
+}
+
+// The hosts of a hierarchical all-reduce, and the other end of the edge within its host that the seat takes part in.
+void tell_hosts(const proto::Decision& decision, int position, proto::StartAnswer& start) {
+    const auto& told = decision.start().direct().host_ends();
+    const std::vector<std::uint32_t> ends(told.begin(), told.end());
+    *start.mutable_host_ends() = told;
+    const auto at = static_cast<std::uint32_t>(position);
+    const HostSpan host = host_of(at, static_cast<std::uint32_t>(decision.seats_size()), ends);
+    if (host.size == 1 || (at != host.first && at != host.last)) return;
+    start.set_host_other_end(decision.seats(static_cast<int>(at == host.first ? host.last : host.first)).uuid());
 }
 
 // Adds the first holder, which is whole if any is, for entries that come whole from one member, and some others. Each
@@ -39,7 +51,7 @@ std::vector<std::pair<Uuid, Uuid>> RunningOp::edges() const {
     std::vector<std::pair<Uuid, Uuid>> all;
     const std::size_t count = members.size();
     for (std::size_t from = 0; from < count; ++from) {
-        if (way == Way::ring) {
+        if (!direct()) {
             if (!path || from + 1 < count) all.emplace_back(members[from].uuid, members[(from + 1) % count].uuid);
             continue;
         }
@@ -48,11 +60,39 @@ std::vector<std::pair<Uuid, Uuid>> RunningOp::edges() const {
             if (from != to && used) all.emplace_back(members[from].uuid, members[to].uuid);
         }
     }
+    if (way == Way::hierarchical) {
+        const auto inside = edges_beside_the_ring();
+        all.insert(all.end(), inside.begin(), inside.end());
+    }
     return all;
 }
 
-RunningOp::Way RunningOp::way_of(const proto::Direct& direct) {
-    return direct.to_root() ? Way::to_root : direct.from_root() ? Way::from_root : Way::all_pairs;
+std::vector<std::pair<Uuid, Uuid>> RunningOp::edges_beside_the_ring() const {
+    if (direct()) return edges();
+    std::vector<std::pair<Uuid, Uuid>> inside;
+    for (const std::uint32_t end : host_ends) {
+        const HostSpan host = host_of(end, static_cast<std::uint32_t>(members.size()), host_ends);
+        if (host.size > 1) inside.emplace_back(members[host.last].uuid, members[host.first].uuid);
+    }
+    return inside;
+}
+
+void RunningOp::set_way(const proto::Direct& direct) {
+    host_ends.assign(direct.host_ends().begin(), direct.host_ends().end());
+    root = direct.root();
+    way = !host_ends.empty()   ? Way::hierarchical
+          : direct.to_root()   ? Way::to_root
+          : direct.from_root() ? Way::from_root
+                               : Way::all_pairs;
+}
+
+proto::Direct RunningOp::direct_edges() const {
+    proto::Direct direct;
+    direct.set_to_root(way == Way::to_root);
+    direct.set_from_root(way == Way::from_root);
+    direct.set_root(root);
+    direct.mutable_host_ends()->Assign(host_ends.begin(), host_ends.end());
+    return direct;
 }
 
 bool RunState::apply(const proto::Record& record) {
@@ -96,6 +136,7 @@ void RunState::apply_topology(const proto::TopologyDecision& topology) {
         read(admitted.address(), member.endpoint);
         member.token = admitted.token();
         member.concurrent_ops = admitted.concurrent_ops();
+        member.host = admitted.host();
         if (!admitted.has_gang()) continue;
         member.gang = gang_of(admitted.gang());
         place(uuid_of(admitted.uuid()), member.gang);
@@ -217,10 +258,7 @@ void RunState::apply_decision(const proto::Decision& decision) {
         op.group = start.group();
         op.tag = start.tag();
         op.path = start.has_shape();
-        if (start.has_direct()) {
-            op.way = RunningOp::way_of(start.direct());
-            op.root = start.direct().root();
-        }
+        if (start.has_direct()) op.set_way(start.direct());
         GroupState& group = groups[start.group()];
         for (const auto& seat : decision.seats()) {
             op.members.push_back({uuid_of(seat.uuid()), seat.serial(), seat.batch()});
@@ -268,6 +306,7 @@ std::string RunState::promised() const {
         text += formatted("member {} group {} seniority {} at {}{}", short_name(uuid), m.group, m.seniority,
                           to_text(m.endpoint), m.synced ? " synced" : "");
         if (!m.gang.none()) text += formatted(" place {} of {} of gang {}", m.gang.place, m.gang.size, m.gang.name);
+        if (m.host != 0) text += formatted(" on host {:x}", m.host);
         text += "\n";
     }
     for (const auto& [id, group] : groups) {
@@ -282,9 +321,10 @@ std::string RunState::promised() const {
     }
     for (const auto& [id, op] : ops) {
         text += formatted("operation {} group {} tag {}{} ", id, op.group, op.tag,
-                          op.path       ? " path"
-                          : op.direct() ? formatted(" direct {} {}", static_cast<int>(op.way), op.root)
-                                        : std::string());
+                          op.path                          ? " path"
+                          : op.way != RunningOp::Way::ring ? formatted(" way {} {}", static_cast<int>(op.way), op.root)
+                                                           : std::string());
+        for (const std::uint32_t end : op.host_ends) text += formatted("end {} ", end);
         for (const SeatState& seat : op.members) {
             text += formatted(" {}:{} ", short_name(seat.uuid), seat.serial);
             if (seat.batch != 0) text += formatted("of {} ", seat.batch);
@@ -397,7 +437,9 @@ std::optional<proto::Answer> RunState::answer_for(const proto::Decision& decisio
         start.set_successor(seats[(position + 1) % world].uuid());
         start.set_reduced(decision.start().reduced());
         start.set_collective(decision.start().collective());
-        start.set_direct(decision.start().has_direct());
+        const auto& host_ends = decision.start().direct().host_ends();
+        start.set_direct(decision.start().has_direct() && host_ends.empty());
+        if (!host_ends.empty()) tell_hosts(decision, position, start);
         start.set_pairwise(decision.start().pairwise());
         if (decision.start().has_shape()) *start.mutable_shape() = decision.start().shape();
         // Only the receiver of a send lacks the result.

@@ -29,6 +29,7 @@ struct MemberState {
     std::uint64_t token = 0;
     std::uint64_t token_next = 0;              // issued at a resume, not confirmed yet; 0: none
     Gang gang;
+    std::uint64_t host = 0;                    // peers with the same value say that they share a host; 0: not known
     std::uint32_t concurrent_ops = 1;          // its group runs at most the minimum of its members' values at a time
     bool synced = false;                       // completed a sync of this run
     std::uint64_t told = 0;                    // index of the last decision that it has acknowledged; 0: none
@@ -51,13 +52,18 @@ struct RunningOp {
     Tag tag = 0;
     std::vector<SeatState> members;  // ring order
     bool path = false;               // a send: the last member sends nothing to the first one
-    // direct: a gather, a scatter or an all_to_all whose pieces take one hop each.
-    enum class Way : std::uint8_t { ring, all_pairs, to_root, from_root } way = Way::ring;
-    std::uint32_t root = 0;  // to_root, from_root: its place in `members`
-    bool direct() const { return way != Way::ring; }
-    static Way way_of(const proto::Direct& direct);
+    // direct: a gather, a scatter or an all_to_all whose pieces take one hop each. hierarchical: an all-reduce along the
+    // ring that also uses an edge within each host (voting/graph.hpp).
+    enum class Way : std::uint8_t { ring, all_pairs, to_root, from_root, hierarchical } way = Way::ring;
+    std::uint32_t root = 0;                // to_root, from_root: its place in `members`
+    std::vector<std::uint32_t> host_ends;  // hierarchical: the places of the last members of the hosts, ascending
+    bool direct() const { return way != Way::ring && way != Way::hierarchical; }
+    void set_way(const proto::Direct& direct);
+    proto::Direct direct_edges() const;  // what set_way() read; not of a ring
     // The edges that carry it.
     std::vector<std::pair<Uuid, Uuid>> edges() const;
+    // Those that need not be edges of a ring: of a direct one all, of a hierarchical one those within hosts.
+    std::vector<std::pair<Uuid, Uuid>> edges_beside_the_ring() const;
     friend bool operator==(const RunningOp&, const RunningOp&) = default;
 };
 

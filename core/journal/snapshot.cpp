@@ -28,6 +28,7 @@ void write_member(const Uuid& uuid, const MemberState& member, proto::MemberSnap
     write(member.endpoint, *record.mutable_address());
     record.set_token(member.token);
     record.set_concurrent_ops(member.concurrent_ops);
+    record.set_host(member.host);
     if (!member.gang.none()) write(member.gang, *record.mutable_gang());
     to.set_token_next(member.token_next);
     to.set_seniority(member.seniority);
@@ -49,6 +50,7 @@ MemberState read_member(const proto::MemberSnapshot& from) {
     member.token = from.member().token();
     member.token_next = from.token_next();
     member.concurrent_ops = from.member().concurrent_ops();
+    member.host = from.member().host();
     if (from.member().has_gang()) member.gang = gang_of(from.member().gang());
     member.synced = from.synced();
     member.told = from.told();
@@ -115,11 +117,7 @@ proto::Snapshot RunState::snapshot() const {
         record->set_group(op.group);
         record->set_tag(op.tag);
         record->set_path(op.path);
-        if (op.direct()) {
-            record->mutable_direct()->set_to_root(op.way == RunningOp::Way::to_root);
-            record->mutable_direct()->set_from_root(op.way == RunningOp::Way::from_root);
-            record->mutable_direct()->set_root(op.root);
-        }
+        if (op.way != RunningOp::Way::ring) *record->mutable_direct() = op.direct_edges();
         write_seats(op.members, *record->mutable_members());
     }
     for (const Uuid& uuid : removed_order_) {
@@ -155,10 +153,7 @@ bool RunState::restore(const proto::Snapshot& from) {
         op.group = record.group();
         op.tag = record.tag();
         op.path = record.path();
-        if (record.has_direct()) {
-            op.way = RunningOp::way_of(record.direct());
-            op.root = record.direct().root();
-        }
+        if (record.has_direct()) op.set_way(record.direct());
         op.members = read_seats(record.members());
         for (const SeatState& seat : op.members) {
             if (seat.batch != 0) ++groups[op.group].running_of_batch[{seat.uuid, seat.batch}];

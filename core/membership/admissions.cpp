@@ -100,6 +100,7 @@ void Admissions::add_admissions(proto::Decision& decision, bool all) {
             write(joiner.endpoint, *member->mutable_address());
             member->set_token(joiner.token);
             member->set_concurrent_ops(joiner.concurrent_ops);
+            member->set_host(joiner.host);
             if (!joiner.gang.none()) write(joiner.gang, *member->mutable_gang());
             if (!joiner.gang.none() && gangs.insert(joiner.gang.name).second) PROBE(gang_admitted);
             joiners_.erase(uuid);

@@ -204,6 +204,7 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     joiner.location = location;
     joiner.token = hello.token();
     joiner.concurrent_ops = std::clamp<std::uint32_t>(hello.concurrent_ops(), 1, turn_.limits.tags_max);
+    joiner.host = hello.host();
     joiner.gang = gang;
     joiner.gang_patience = static_cast<Duration>(hello.gang().patience_ms()) * millisecond;
     if (!gang.none()) joiners_.enter_gang(uuid);

@@ -107,6 +107,7 @@ void Session::opened(const Endpoint& local) {
         write(config_.gang, *hello->mutable_gang());
         hello->mutable_gang()->set_patience_ms(static_cast<std::uint32_t>(config_.gang_patience / millisecond));
     }
+    hello->set_host(config_.host);
     hello->set_seen(seen_);
     hello->set_seen_chain(seen_chain_);
     hello->set_newcomer_links(turn_.limits.newcomer_links_max);

@@ -3,7 +3,6 @@
 #include "core/base/probe.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace pccl::core {
 
@@ -15,10 +14,11 @@ bool DirectEdges::usable(GroupId id, const std::vector<Edge>& edges) {
     Group& group = groups_[id];
     bool all_up = true;
     for (const Edge& edge : edges) {
-        const auto [entry, anew] = group.used_at.insert_or_assign(edge, turn_.now);
-        if (anew) agenda_.topology = true;
-        all_up = all_up && !anew && rings_.edges().up(edge.first, edge.second) &&
-                 !rings_.marked(edge.first, edge.second);
+        group.used_at.insert_or_assign(edge, turn_.now);
+        const bool wanted = rings_.wants(edge.first, edge.second);
+        if (!wanted) agenda_.topology = true;
+        all_up =
+            all_up && wanted && rings_.edges().up(edge.first, edge.second) && !rings_.marked(edge.first, edge.second);
     }
     if (!all_up) PROBE(direct_edge_not_up);
     if (turn_.now < group.not_before) PROBE(direct_after_a_failure);
@@ -37,8 +37,7 @@ void DirectEdges::ended(GroupId id, bool failed) {
     group->second.not_before = turn_.now + (turn_.timeouts.stuck_mark() << doubles);
 }
 
-void DirectEdges::maintain() {
-    std::set<Edge> wanted;
+void DirectEdges::maintain(std::set<Edge> wanted) {
     for (auto group = groups_.begin(); group != groups_.end();) {
         const auto is_member = [&](const Uuid& peer) {
             const auto member = state_.members.find(peer);

@@ -1,4 +1,5 @@
-// Edges beside those of the rings, over which the pieces of gathers, scatters and all_to_alls go in one hop.
+// Edges beside those of the rings: those over which the pieces of gathers, scatters and all_to_alls go in one hop, and
+// those within hosts (hosts.hpp).
 //
 // The first such collective of a group goes around the ring, and makes the master want its direct edges. The plans name
 // them, peers dial them and report them, and later collectives use them. An edge that none has used for a while is not
@@ -18,6 +19,7 @@
 #include "core/voting/agenda.hpp"
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,8 +38,8 @@ public:
     // The outcome of an operation over direct edges. `failed`: although all its members are there.
     void ended(GroupId group, bool failed);
     // At each look at the topology, after everybody else: forgets edges that were not used for long, or whose ends are
-    // not members of the group any more, and has the plans name the others.
-    void maintain();
+    // not members of the group any more, and has the plans name the others, and `wanted`.
+    void maintain(std::set<Edge> wanted);
     void forget_run() { groups_.clear(); }
 
     template <class Known>

@@ -45,6 +45,7 @@ public:
         std::uint32_t concurrent_ops = 1;
         std::uint32_t newcomer_links = 0;  // how many connections with newcomers it can hold
         Secret link_key{};
+        std::uint64_t host = 0;  // 0: not known
         Gang gang;
         Duration gang_patience = 0;  // how long it waits for missing places of its gang; 0: without limit
         // Of registration. The newcomers of a gang have the same one, given when the gang is complete.

@@ -82,16 +82,21 @@ std::size_t RingOptimizer::shares_of_no_group() const {
         shares_.begin(), shares_.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
 }
 
-const std::vector<std::uint32_t>& RingOptimizer::shares_of(GroupId id) {
+const std::vector<std::uint32_t>& RingOptimizer::shares_of(GroupId id, const std::vector<std::uint32_t>& host_ends) {
     const std::vector<Uuid>& ring = state_.groups.at(id).ring;
     Shares& known = shares_[id];
-    if (known.survey == surveys_ended_ && known.ring == ring) return known.shares;
+    if (known.survey == surveys_ended_ && known.ring == ring && known.host_ends == host_ends) return known.shares;
+    std::vector<std::uint32_t> finishers = host_ends;
+    for (std::uint32_t i = 0; i < ring.size() && host_ends.empty(); ++i) finishers.push_back(i);
+    // Edges within a host are not the slow ones.
     std::vector<std::uint64_t> rates;
-    for (std::size_t i = 0; i < ring.size(); ++i) {
-        const BandwidthTable::Entry* entry = bandwidths_.find(ring[i], ring[(i + 1) % ring.size()]);
+    for (const std::uint32_t at : finishers) {
+        const BandwidthTable::Entry* entry = bandwidths_.find(ring[at], ring[(at + 1) % ring.size()]);
         rates.push_back(entry == nullptr ? 0 : entry->bytes_per_second);
     }
-    known = Shares{ring, surveys_ended_, shares_for(rates)};
+    const std::vector<std::uint32_t> shares = shares_for(rates);
+    known = Shares{ring, host_ends, surveys_ended_, std::vector<std::uint32_t>(shares.empty() ? 0 : ring.size())};
+    for (std::size_t i = 0; i < shares.size(); ++i) known.shares[finishers[i]] = shares[i];
     return known.shares;
 }
 

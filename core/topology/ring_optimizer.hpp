@@ -43,9 +43,10 @@ public:
     // Called on ticks. Searches only while no survey runs. The next vote installs a ring that was found here.
     void search_in_background();
     void slept(Duration time);
-    // How much each member of the group's ring should finish (shares.hpp), by position. Empty: equal parts. Changes
-    // only with the ring and at the end of a survey.
-    const std::vector<std::uint32_t>& shares_of(GroupId group);
+    // How much each member of the group's ring should finish (shares.hpp), by position. `host_ends`: in a hierarchical
+    // all-reduce, the only ones that finish something; else empty. Empty: equal parts. Changes only with the ring, with
+    // the ends and at the end of a survey.
+    const std::vector<std::uint32_t>& shares_of(GroupId group, const std::vector<std::uint32_t>& host_ends);
 
     // ---- for spectators and tests
     bool surveys() const { return survey_.has_value(); }
@@ -85,6 +86,7 @@ private:
 
     struct Shares {
         std::vector<Uuid> ring;
+        std::vector<std::uint32_t> host_ends;
         std::uint64_t survey = 0;
         std::vector<std::uint32_t> shares;
     };

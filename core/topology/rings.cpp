@@ -17,6 +17,12 @@ constexpr std::size_t marks_counted = 64;
 constexpr Duration peers_looked_at_once = 64;  // up to this many peers, each report is examined when it comes
 constexpr Duration look_again_per_peer = 200 * microsecond;
 
+bool is_beside_the_ring(const RunningOp& op, const Uuid& from, const Uuid& to) {
+    if (op.way == RunningOp::Way::ring || op.direct()) return op.direct();
+    const auto edges = op.edges_beside_the_ring();
+    return std::find(edges.begin(), edges.end(), std::pair(from, to)) != edges.end();
+}
+
 }  // namespace
 
 bool Rings::looked_just_now(std::size_t peers) const {
@@ -27,8 +33,7 @@ bool Rings::looked_just_now(std::size_t peers) const {
 bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeReport& report, bool at_once) {
     const Uuid& source = report.outgoing() ? from : other;
     const Uuid& target = report.outgoing() ? other : from;
-    const auto wanted = wanted_.find(source);
-    const bool is_wanted = wanted != wanted_.end() && wanted->second.contains(target);
+    const bool is_wanted = wants(source, target);
     agenda_.topology = agenda_.topology || at_once;
     if (!is_wanted || (!report.up() && report.unwanted())) {
         // The plan does not name this connection, or did not when the peer reported it. So the report says nothing
@@ -115,7 +120,7 @@ void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to
     for (const auto& edge : op.edges()) {
         if (edge != std::pair(from, to)) continue;
         // Rings do not need it. The operation fails, and the next one goes around the ring (DirectEdges).
-        if (op.direct() && !on_the_ring(op.group, from, to)) return;
+        if (is_beside_the_ring(op, from, to) && !on_the_ring(op.group, from, to)) return;
         if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, turn_.now)) return;
         if (!roster_.present(to) || id <= roster_.resumed_after(to)) {
             PROBE(stuck_without_proof);
@@ -220,7 +225,7 @@ void Rings::maintain_edges_of_operations() {
     for (const auto& [id, op] : state_.ops) {
         const auto same = [](const SeatState& a, const SeatState& b) { return a.uuid == b.uuid; };
         if (done == nullptr || !std::ranges::equal(done->members, op.members, same) || done->path != op.path ||
-            done->way != op.way || done->root != op.root) {
+            done->way != op.way || done->root != op.root || done->host_ends != op.host_ends) {
             done = &op;
             failed = failed_edge(op);
         }
@@ -246,8 +251,8 @@ Cause Rings::failed_edge(const RunningOp& op) {
             wanted_[from].insert(to);
             continue;
         }
-        const bool is_down = op.direct() ? direct_edge_failed(from, to)
-                                         : edge_failed_long(from, to, turn_.timeouts.edge_grace());
+        const bool is_down = is_beside_the_ring(op, from, to) ? direct_edge_failed(from, to)
+                                                              : edge_failed_long(from, to, turn_.timeouts.edge_grace());
         if (is_down) failed = edge_failure({from, to});
     }
     return failed;

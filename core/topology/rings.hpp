@@ -61,6 +61,10 @@ public:
     // and each peer reports several edges.
     bool looked_just_now(std::size_t peers) const;
     const Wanted& wanted() const { return wanted_; }
+    bool wants(const Uuid& from, const Uuid& to) const {
+        const auto edges = wanted_.find(from);
+        return edges != wanted_.end() && edges->second.contains(to);
+    }
     // Wanted for direct collectives only.
     bool is_direct(const Uuid& from, const Uuid& to) const { return direct_.contains({from, to}); }
 

@@ -1,6 +1,7 @@
 #include "core/voting/graph.hpp"
 
 #include "core/base/assert.hpp"
+#include "core/base/host_span.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -158,6 +159,23 @@ Graph pairwise_of(std::uint64_t count) {
     Graph graph;
     for (const std::uint32_t source : {0u, 1u}) graph.parts.push_back({count, source, 1, 0, source, 0, 0});
     graph.copies = 2;
+    return graph;
+}
+
+Graph hierarchical_of(std::uint32_t world, std::uint64_t count, std::span<const std::uint32_t> host_ends,
+                      std::span<const Piece> shares) {
+    ASSERT(host_ends.size() >= 2 && host_ends.size() <= world);
+    std::vector<Piece> of_hosts;
+    for (const std::uint32_t end : host_ends) of_hosts.push_back({0, shares.empty() ? 1 : shares[end].count});
+    Graph graph;
+    cut(graph, static_cast<std::uint32_t>(host_ends.size()), count, of_hosts);
+    for (Part& part : graph.parts) {
+        const HostSpan host = host_of(host_ends[part.source], world, host_ends);
+        part.source = host.last;
+        part.reduce_hops = world - 1;
+        part.copy_hops = world - host.size;
+        part.branch_hops = host.size - 1;
+    }
     return graph;
 }
 

@@ -8,6 +8,7 @@
 //   collective       parts           source   reduce_hops   copy_hops       kept by
 //   all_reduce       w cuts          p        w-1           w-1             all
 //     pairwise       2, the array    p        1             0               the source
+//     hierarchical   h, one a host   its end  w-1           w-k, and k-1    all
 //   reduce_scatter   one per member  it       w-1           0               the source
 //   reduce           one             root     w-1           0               the source
 //   all_gather       one per member  it       0             w-1             all
@@ -20,6 +21,11 @@
 //
 // In a pairwise all-reduce, two members send each other the whole array, and each reduces it. It moves as many bytes as
 // the cuts do, half a round trip sooner, and computes twice as much. The master chooses it for all but large arrays.
+//
+// In a hierarchical all-reduce, neighbours in the ring that share a host (core/topology/hosts.hpp) finish one part
+// together, at the last of them. From there its final bytes go on to the other hosts, and over a direct edge to the
+// first member of the same host, which passes them on to those between. So no bytes come back to a host over the network
+// that were made there, and each host sends 2 (h-1) / h of the array. Here k is the number of its members.
 //
 // A gather, a scatter and an all_to_all may also use direct edges: then each part goes from its source to its keeper in
 // one hop (lanes_of). The master chooses.
@@ -49,6 +55,9 @@ struct Part {
     std::uint32_t keeper = everyone;   // the position that puts the final bytes into its receive array
     std::uint64_t send_offset = 0;     // elements, in the send array of each member that contributes
     std::uint64_t receive_offset = 0;  // elements, in the receive array of each member that keeps it
+    // The final bytes also go from the source over a direct edge to the position after the last copy, and from there
+    // around the ring to so many positions, that one included. 0, or what copy_hops leaves of the others.
+    std::uint32_t branch_hops = 0;
 };
 
 // The array has a piece for each member, or pair of members, and each piece has one keeper. So each may go in one hop.
@@ -98,6 +107,11 @@ Graph graph_of(CollectiveKind kind, std::uint32_t world, std::uint64_t count, st
 Graph pairwise_of(std::uint64_t count);
 // A member reduces its own exact input with the quantized one of the other, so results of quantized arrays would differ.
 bool goes_pairwise(std::size_t world, std::uint64_t count, DataType type, bool quantized, std::uint64_t bytes_max);
+
+// A hierarchical all-reduce: one part for each host, in the order of `host_ends`. These are the positions of their last
+// members, ascending, two or more. `shares`: by position, those of the last members count; empty: equal parts.
+Graph hierarchical_of(std::uint32_t world, std::uint64_t count, std::span<const std::uint32_t> host_ends,
+                      std::span<const Piece> shares = {});
 
 // One part of a collective over direct edges, at one of its members.
 struct Lane {

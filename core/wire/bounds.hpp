@@ -42,7 +42,8 @@ inline constexpr std::size_t dial_target_bytes = 112;
 inline constexpr std::size_t sync_holder_bytes = 104;
 inline constexpr std::size_t hash_bytes = 16;
 inline constexpr std::size_t start_member_bytes = 40;
-inline constexpr std::size_t start_share_bytes = 3;
+inline constexpr std::size_t start_share_bytes = 3;  // or of a host's end
+inline constexpr std::size_t start_peer_bytes = 20;
 // Of control_bytes_least, what a start without a failure leaves for its list of members.
 inline constexpr std::size_t spare_bytes = 2048;
 // Counts of pieces in a vote, at most. They share control_bytes_least with the rest of the vote.

@@ -254,6 +254,8 @@ private:
         std::vector<std::string> variables = environment();
         variables.push_back("PCCL_BIND_ADDRESS=" + process_address(node));
         variables.push_back(formatted("PCCL_PORT_RANGE={}", proxy_.port(node)));
+        if (const std::uint32_t host = scenario_.peers[node - 1].host; host != 0)
+            variables.push_back(formatted("PCCL_HOST=host {}", host));
         // Creates an empty file, because a process may die before it has opened its facts.
         std::FILE* facts = std::fopen(facts_path(peer.number).c_str(), "w");
         if (facts == nullptr) return void(machine_error("cannot write " + facts_path(peer.number)));

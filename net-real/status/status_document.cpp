@@ -58,6 +58,7 @@ json::value to_json(const MasterStatus::Peer& peer, Instant now) {
             {"synced", peer.synced},
             {"gang", peer.gang.empty() ? json::value(nullptr) : json::value(peer.gang)},
             {"place", peer.gang.empty() ? json::value(nullptr) : json::value(peer.place)},
+            {"host", peer.host == 0 ? json::value(nullptr) : json::value(core::formatted("{:x}", peer.host))},
             {"waits", std::move(waits)}};
 }
 

@@ -112,6 +112,7 @@ const std::map<std::string, std::string> settings = {
     {"PCCL_TLS_CERT", "- the driver's; net-real/tests/operator_keys_test.cpp"},
     {"PCCL_TLS_KEY", "- the driver's; net-real/tests/operator_keys_test.cpp"},
     {"PCCL_TLS_MASTER_NAME", "- the driver's; net-real/tests/operator_keys_test.cpp"},
+    {"PCCL_HOST", "PeerConfig.host"},
     {"PCCL_SHARED_MEMORY", "- the driver's; tests/integration/one_host_test.cpp"},
     {"PCCL_MAX_STAGING_BYTES", "- the driver's; memory that comes late or never is drawn"},
 };
@@ -121,7 +122,7 @@ constexpr std::uint64_t last_seed = 1'500;
 class Values final : public Reach {
 public:
     void peer(const PeerConfig& config) override {
-        const auto& [seed, key, master, other_masters, group, gang, gang_patience, stripes, listen_port,
+        const auto& [seed, key, master, other_masters, group, gang, gang_patience, host, stripes, listen_port,
                      has_advertised, advertised, limits, timeouts] = config;
         const auto& [gang_name, gang_size, gang_place] = gang;
         in_ = "PeerConfig.";
@@ -135,6 +136,7 @@ public:
         see("gang.size", gang_size);
         see("gang.place", gang_place);
         see("gang_patience", gang_patience);
+        see("host", host);
         see("stripes", stripes);
         see("listen_port", listen_port);
         see("has_advertised", has_advertised);

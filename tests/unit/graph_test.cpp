@@ -45,13 +45,15 @@ struct Member {
 
 struct Ring {
     std::vector<Member> members;
+    std::vector<Part> parts;
     std::uint64_t moved = 0;  // slices
     std::uint64_t bytes = 0;  // of them
+    std::vector<std::uint64_t> sent_by;
 
     // `sends` and `receives`: the sizes of the arrays, by position.
     Ring(const Graph& graph, std::uint64_t count, const std::vector<Bytes>& inputs,
          const std::vector<std::size_t>& receives, bool in_place)
-        : members(inputs.size()) {
+        : members(inputs.size()), parts(graph.parts), sent_by(inputs.size()) {
         Limits limits;
         limits.slice_bytes = 16;
         const auto world = static_cast<std::uint32_t>(inputs.size());
@@ -97,6 +99,7 @@ struct Ring {
         }
         ++moved;
         bytes += source.length;
+        sent_by[from] += source.length;
         op.acknowledged(next.phase, next.slice);
         if (next.phase == 0 && !op.starts(next.slice)) {
             op.give_slot(next.slice);
@@ -105,6 +108,23 @@ struct Ring {
         }
         op.credit = to.op->granted;
         return true;
+    }
+    // The direct edge from the source of a part to the member behind the last copy.
+    bool branches(const Part& part, std::uint32_t number) {
+        bool moved_one = false;
+        Member& from = members[part.source];
+        Member& to = members[(part.source + part.copy_hops + 1) % members.size()];
+        for (std::uint32_t slice = 0; slice < from.op->slices() && part.branch_hops != 0; ++slice) {
+            if (from.op->part_of(slice) != number || from.op->half(1, slice).in != InState::landed ||
+                to.op->half(1, slice).in == InState::landed)
+                continue;
+            REQUIRE_FALSE(to.op->takes(1, slice));
+            const BufferRef place = from.op->final_ref(slice);
+            std::copy_n(from.at(place), place.length, to.at(to.op->final_ref(slice)));
+            to.is_final(slice);
+            moved_one = true;
+        }
+        return moved_one;
     }
     static bool land(Member& to, int phase, std::uint32_t slice, const Bytes& bytes) {
         Operation& op = *to.op;
@@ -137,6 +157,7 @@ struct Ring {
         for (bool moves = true; moves;) {
             moves = false;
             for (std::uint32_t i = 0; i < members.size(); ++i) moves = step(i) || moves;
+            for (std::uint32_t part = 0; part < parts.size(); ++part) moves = branches(parts[part], part) || moves;
         }
         for (Member& member : members) {
             Operation& op = *member.op;
@@ -530,6 +551,32 @@ TEST_CASE("over direct edges each piece crosses one edge, once, and arrives wher
         }
         const Graph pairs = graph_of(CollectiveKind::all_to_all, world, 0, 0, uneven.pieces);
         CHECK(play_direct(pairs, uneven.rows, uneven.columns, false) == fewest);
+    }
+}
+
+TEST_CASE("a hierarchical all-reduce sends the array across the network once for each host") {
+    for (std::uint32_t world = 3; world <= 9; ++world) {
+        for (std::uint32_t drawn_hosts = 0; drawn_hosts < 1u << world; ++drawn_hosts) {
+            std::vector<std::uint32_t> ends;
+            for (std::uint32_t p = 0; p < world; ++p) {
+                if ((drawn_hosts >> p & 1) != 0) ends.push_back(p);
+            }
+            if (ends.size() < 2 || ends.size() == world || (world > 6 && drawn_hosts % 7 != 0)) continue;
+            std::vector<Piece> shares;
+            for (std::uint32_t p = 0; p < world; ++p) shares.push_back({0, 1 + (drawn_hosts + p) % 3});
+            for (const bool even : {true, false}) {
+                const std::uint64_t count = even ? 64 * ends.size() : 333;
+                const bool in_place = drawn_hosts % 2 == 0;
+                INFO("world " << world << ", hosts " << drawn_hosts << (even ? ", equal parts" : ""));
+                const std::vector<Bytes> inputs = inputs_of(world, count);
+                Ring ring(hierarchical_of(world, count, ends, even ? std::span<const Piece>{} : shares), count, inputs,
+                          std::vector<std::size_t>(world, count), in_place);
+                expect(ring, inputs, std::vector<Bytes>(world, sum_of(inputs)), in_place);
+                if (!even) continue;
+                for (const std::uint32_t end : ends)
+                    CHECK(ring.sent_by[end] == 2 * (ends.size() - 1) * count / ends.size());
+            }
+        }
     }
 }
 

@@ -37,6 +37,7 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
                  {"liars", class_liars},
                  {"nat", class_nat},
                  {"gangs", class_gangs},
+                 {"hosts", class_hosts},
                  {"all", class_gangs - 1}};
     classes = 0;
     for (std::size_t at = 0; at <= names.size();) {

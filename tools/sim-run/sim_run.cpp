@@ -515,7 +515,7 @@ int main(int argc, char** argv) {
         "only these fault classes, joined by commas: none latency bandwidth segmentation partition "
         "connection crash master pause limits "
         "application shape clock corrupt hostile journal slow forever steady even liars nat sync (shared state at all) "
-        "gangs (in every run where they fit); all: these without gangs");
+        "gangs, hosts (in every run where they fit); all: these without gangs and hosts");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

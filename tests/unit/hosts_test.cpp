@@ -1,0 +1,181 @@
+// Members that share a host: their places in the ring, and hierarchical all-reduces at the master.
+#include "core/base/host_span.hpp"
+#include "core/topology/hosts.hpp"
+#include "tests/unit/master_play.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace pccl::core;
+namespace proto = pccl::proto;
+
+namespace {
+
+using Numbers = std::vector<std::uint32_t>;
+
+Numbers ends_of(const std::vector<std::uint64_t>& hosts) { return host_ends_of(hosts); }
+Numbers grouped(const std::vector<std::uint64_t>& hosts) { return grouped_by_host(hosts); }
+
+// Four members, which name these hosts and come in this order.
+struct Group {
+    play::World world;
+    play::Member one{play::name(1)}, two{play::name(2)}, three{play::name(3)}, four{play::name(4)};
+    std::vector<play::Member*> all{&one, &two, &three, &four};
+    std::uint64_t tag = 0;
+
+    explicit Group(const std::vector<std::uint64_t>& hosts) {
+        for (std::size_t i = 0; i < all.size(); ++i)
+            world.say_hello(*all[i], [&](proto::Hello& hello) { hello.set_host(hosts[i]); });
+        join_edges();
+        proto::Vote update;
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        world.vote(one, update);
+        for (const play::Member* member : all) REQUIRE(member->seen > 0);
+    }
+    Group(const Group&) = delete;
+    void join_edges() {
+        for (play::Member* member : all) {
+            for (const play::Member* other : all) {
+                if (member != other) world.report_edges(*member, *other);
+            }
+        }
+    }
+    void start(std::uint64_t count = 1 << 22) {
+        ++tag;
+        for (play::Member* member : all) {
+            proto::Vote vote;
+            vote.set_kind(proto::VOTE_START);
+            vote.set_id(tag);
+            vote.mutable_shape()->set_count(count);
+            vote.mutable_shape()->set_slice_bytes(1u << 10);
+            vote.set_room(10'000);
+            world.vote(*member, vote);
+        }
+        for (const play::Member* member : all) REQUIRE(member->answers.back().start().op() != 0);
+    }
+    void end(bool ok = true) {
+        const std::uint64_t op = one.answers.back().start().op();
+        for (play::Member* member : all) {
+            proto::Vote vote;
+            vote.set_kind(proto::VOTE_END);
+            vote.set_id(op);
+            vote.set_ok(ok || member != &one);
+            world.vote(*member, vote);
+        }
+        for (const play::Member* member : all) REQUIRE(member->answers.back().outcome().commit() == ok);
+    }
+    static const proto::StartAnswer& told(const play::Member& member) { return member.answers.back().start(); }
+    static bool dials(const play::Member& from, const play::Member& to) {
+        for (const auto& target : from.plan.targets()) {
+            if (target.peer() == to_bytes(to.uuid)) return true;
+        }
+        return false;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the last members of hosts, around a ring") {
+    CHECK(ends_of({1, 1, 2, 2}) == Numbers{1, 3});
+    CHECK(ends_of({1, 2, 2, 1}) == Numbers{0, 2});
+    CHECK(ends_of({1, 2, 1, 1}) == Numbers{0, 1});
+    CHECK(ends_of({1, 2, 3}).empty());
+    CHECK(ends_of({1, 1, 1}).empty());
+    CHECK(ends_of({1, 1, 0}).empty());
+    CHECK(ends_of({1}).empty());
+    const HostSpan around = host_of(3, 4, Numbers{0, 2});
+    CHECK((around.first == 3 && around.last == 0 && around.size == 2 && around.number == 0));
+    const HostSpan inside = host_of(1, 4, Numbers{0, 2});
+    CHECK((inside.first == 1 && inside.last == 2 && inside.size == 2 && inside.number == 1));
+    CHECK(host_of(2, 5, Numbers{1, 2, 4}).size == 1);
+}
+
+TEST_CASE("an order with the members of each host side by side") {
+    CHECK(grouped({1, 2, 1, 2}) == Numbers{0, 2, 1, 3});
+    CHECK(grouped({1, 1, 2, 2}).empty());
+    CHECK(grouped({1, 2, 2, 1}).empty());
+    CHECK(grouped({1, 2, 3}).empty());
+    CHECK(grouped({0, 0, 0}).empty());
+    CHECK(grouped({1, 0, 1, 0}) == Numbers{0, 2, 1, 3});
+    CHECK(grouped({1, 1, 1}).empty());
+}
+
+TEST_CASE("members of one host come side by side, and a large all-reduce goes by hosts") {
+    Group run({7, 8, 7, 8});
+    run.start();
+    // The new order is wanted, and none of its edges has been reported yet.
+    CHECK(Group::told(run.one).successor() == to_bytes(run.two.uuid));
+    CHECK(Group::told(run.one).host_ends().empty());
+    CHECK(Group::dials(run.one, run.three));
+    run.end();
+    run.join_edges();  // the new order
+    run.join_edges();  // the edges within the hosts
+    run.start();
+    CHECK(Group::told(run.one).successor() == to_bytes(run.three.uuid));
+    CHECK(Group::told(run.three).successor() == to_bytes(run.two.uuid));
+    for (const play::Member* member : run.all) {
+        const auto& ends = Group::told(*member).host_ends();
+        CHECK(std::vector<std::uint32_t>(ends.begin(), ends.end()) == Numbers{1, 3});
+        CHECK_FALSE(Group::told(*member).direct());
+    }
+    CHECK(Group::told(run.one).host_other_end() == to_bytes(run.three.uuid));
+    CHECK(Group::told(run.three).host_other_end() == to_bytes(run.one.uuid));
+    CHECK(Group::told(run.two).host_other_end() == to_bytes(run.four.uuid));
+    CHECK(Group::dials(run.three, run.one));
+    run.end();
+    run.start(1000);
+    CHECK(Group::told(run.one).host_ends().empty());
+}
+
+TEST_CASE("after a hierarchical all-reduce failed, the next ones go around the ring for a while") {
+    Group run({7, 7, 8, 8});
+    run.join_edges();
+    run.start();
+    CHECK(Group::told(run.one).host_ends_size() == 2);
+    run.end(false);
+    run.start();
+    CHECK(Group::told(run.one).host_ends().empty());
+}
+
+TEST_CASE("a restarted master continues a hierarchical all-reduce") {
+    Group run({7, 7, 8, 8});
+    run.join_edges();
+    run.start();
+    REQUIRE(Group::told(run.one).host_ends_size() == 2);
+    run.world.restart();
+    for (play::Member* member : run.all) {
+        run.world.say_hello(*member);
+        run.world.resumed(*member);
+    }
+    // The plans still name the edges within the hosts, for the operation that runs.
+    CHECK(Group::dials(run.two, run.one));
+    CHECK(Group::dials(run.four, run.three));
+    run.join_edges();
+    run.end();
+}
+
+TEST_CASE("a ring that was led around an edge stays as it is until the group has newcomers") {
+    Group run({7, 8, 7, 8});
+    CHECK(Group::dials(run.one, run.three));
+    proto::PeerMessage lost;
+    lost.mutable_edge()->set_peer(to_bytes(run.two.uuid));
+    lost.mutable_edge()->set_outgoing(true);
+    run.world.tell(run.one, lost);
+    for (int i = 0; i < 40 && run.world.logged.find("led around") == std::string::npos; ++i) {
+        run.world.pass(second);
+        for (play::Member* member : run.all) {
+            proto::PeerMessage beat;
+            beat.set_heartbeat(member->seen);
+            beat.set_heard(member->heard);
+            run.world.tell(*member, beat);
+        }
+        run.world.tell(run.one, lost);
+    }
+    REQUIRE(run.world.logged.find("led around") != std::string::npos);
+    run.join_edges();
+    run.join_edges();
+    CHECK(run.world.logged.find("side by side") == std::string::npos);
+}
