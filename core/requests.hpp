@@ -28,6 +28,7 @@ struct InputPreparation {
 };
 struct CommitCopy {
     LaneId op;
+    bool ahead = false;  // of the outcome
 };
 struct EntryHash {
     std::uint32_t entry = 0;

@@ -51,6 +51,7 @@ Operation::Operation(const Identity& identity, const ReduceShape& reduce_shape, 
     halves_[0].resize(slices());
     halves_[1].resize(slices());
     slot_of_.assign(slices(), none);
+    if (reads_ahead()) unread_.reserve(slices());
     if (reduces_) own_final_next_ = slices();
     place_finals();
     count_due();
@@ -455,7 +456,7 @@ void Operation::started(const Identity& identity, Instant now) {
 }
 
 bool Operation::waits_for_input() const {
-    return prepared && !decided && end_serial == 0 && computes == 0 && queued_ == 0 && in_flight == 0;
+    return prepared && !decided && end_serial == 0 && !is_busy() && queued_ == 0 && in_flight == 0;
 }
 
 void Operation::check() const {
@@ -485,6 +486,7 @@ void Operation::check() const {
         ++taken;
     }
     ASSERT(taken + free_slots_.size() == slot_count);
+    ASSERT(reading <= computes && unread_next_ <= unread_.size() && unread_.size() <= finals);
     ASSERT(finals <= finals_due_ && partials <= partials_due_);
     ASSERT(!committed || decided);
 }

@@ -54,6 +54,7 @@ struct Half {
     OutState out = OutState::idle;
     bool counted = false;     // phase 0: has used its credit
     bool unsummed = false;    // phase 1: own final bytes that leave, or have left, and have no checksum yet
+    bool read = false;        // phase 1, quantized: its numbers are in the receive array, or will be
     std::uint8_t broken = 0;  // broken landings whose bytes were subtracted from landed_most
     std::uint32_t next = 0;   // next slice in its queue
     std::uint64_t checksum = 0;
@@ -205,6 +206,14 @@ public:
     // so many of the others are in work or unsummed.
     std::uint32_t take_input();
 
+    // ---- results that are read ahead of the outcome: of quantized final bytes, out of place
+    bool reads_ahead() const { return is_quantized() && !in_place && whole == nullptr; }
+    // Final bytes came. Their numbers may be read, in the order in which they came.
+    void may_read(std::uint32_t slice) { unread_.push_back(slice); }
+    std::uint32_t take_unread() { return unread_next_ < unread_.size() ? unread_[unread_next_++] : none; }
+    // It computes something that the operation needs before the outcome.
+    bool is_busy() const { return computes != reading; }
+
     void add_digest(std::uint32_t slice, std::uint64_t checksum);
 
     // The start of an operation that was ahead has come. What is in flight stays so; its clocks begin now.
@@ -241,6 +250,7 @@ public:
     std::uint32_t partials = 0;  // partial sums that were reduced here to travel on
     std::uint64_t digest = 0;
     std::uint32_t computes = 0;  // outstanding
+    std::uint32_t reading = 0;   // of these, results that are read ahead of the outcome
     std::uint32_t unsummed = 0;  // slices
     Serial end_serial = 0;       // of the end vote; 0: not voted
     bool given_up = false;       // voted that its edge is stuck
@@ -339,6 +349,8 @@ private:
     std::vector<std::uint64_t> part_wire_;   // offset of each part on the wire, and the end
     std::vector<std::uint32_t> parts_;       // the part of each slice
     std::vector<Half> halves_[2];
+    std::vector<std::uint32_t> unread_;  // has room for all slices if reads_ahead()
+    std::size_t unread_next_ = 0;
     std::vector<std::uint32_t> slot_of_;
     std::vector<std::uint32_t> free_slots_;
     bool slots_scarce_ = false;  // fewer than partial sums

@@ -512,6 +512,10 @@ void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64
 void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     op.half(1, slice).in = InState::landed;
     op.summed(slice, checksum);
+    if (op.reads_ahead() && op.keeps(slice) && op.is_in_scratch(slice)) {
+        op.may_read(slice);
+        read_ahead(op);
+    }
     if (op.forwards_final(slice)) op.enqueue(1, slice);
     if (Operation* lane = host_lane(op); lane != nullptr && lane->id.position == 0) {
         if (const std::uint32_t carried = lane->in_lane(slice); carried != Operation::none)
@@ -556,6 +560,8 @@ void Reductions::done(const InputPreparation& owner, const ComputeDone& done) {
 void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
+    if (owner.ahead) --op.reading;
+    if (!op.decided) return read_ahead(op);
     copy_next(op);
     finish_if_idle(op);
 }
@@ -615,7 +621,7 @@ void Reductions::give_up_edge(Operation& op) {
 void Reductions::successor_unfinished(OpId id) {
     Operation* op = find(id);
     if (op == nullptr || op->direct || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() ||
-        op->wants_to_send() || op->computes != 0 ||
+        op->wants_to_send() || op->is_busy() ||
         turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
         return;
     PROBE(successor_never_finishes);
@@ -680,25 +686,43 @@ void Reductions::copy_next(Operation& op) {
     if (!op.committed || !op.has_scratch()) return;
     const std::uint64_t end = op.copies_all() ? op.bytes() : op.slices();
     while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
-        Compute compute;
         if (!op.copies_all()) {
             const auto slice = static_cast<std::uint32_t>(op.copied++);
-            if (!op.keeps(slice) || !op.is_in_scratch(slice)) continue;
-            compute.kind = op.is_quantized() ? Compute::Kind::dequantize : Compute::Kind::copy;
-            compute.type = op.shape.type;
-            compute.quantization = op.shape.quantization;
-            compute.target = BufferRef{op.receive, op.receive_offset(slice), op.byte_length(slice)};
-            compute.a = op.final_ref(slice);
-        } else {
-            const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
-            compute.kind = Compute::Kind::copy;
-            compute.target = BufferRef{op.receive, op.copied, length};
-            compute.a = BufferRef{op.result, op.copied, length};
-            op.copied += length;
+            if (op.keeps(slice) && op.is_in_scratch(slice) && !op.half(1, slice).read) read_result(op, slice, false);
+            continue;
         }
+        Compute compute;
+        const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
+        compute.kind = Compute::Kind::copy;
+        compute.target = BufferRef{op.receive, op.copied, length};
+        compute.a = BufferRef{op.result, op.copied, length};
+        op.copied += length;
         ++op.computes;
-        computes_.request(std::move(compute), CommitCopy{op.key()});
+        computes_.request(std::move(compute), CommitCopy{op.key(), false});
     }
+}
+
+// While others still send, there is time. A few at a time, so that partial sums do not wait behind them.
+void Reductions::read_ahead(Operation& op) {
+    while (op.reading < turn_.limits.copies_in_flight) {
+        const std::uint32_t slice = op.take_unread();
+        if (slice == Operation::none) return;
+        PROBE(result_read_ahead);
+        read_result(op, slice, true);
+    }
+}
+
+void Reductions::read_result(Operation& op, std::uint32_t slice, bool ahead) {
+    Compute compute;
+    compute.kind = op.is_quantized() ? Compute::Kind::dequantize : Compute::Kind::copy;
+    compute.type = op.shape.type;
+    compute.quantization = op.shape.quantization;
+    compute.target = BufferRef{op.receive, op.receive_offset(slice), op.byte_length(slice)};
+    compute.a = op.final_ref(slice);
+    op.half(1, slice).read = true;
+    ++op.computes;
+    if (ahead) ++op.reading;
+    computes_.request(std::move(compute), CommitCopy{op.key(), ahead});
 }
 
 void Reductions::finish_if_idle(Operation& op) {

@@ -190,6 +190,8 @@ private:
     proto::Vote end_vote(const Operation& op, bool ok, const Cause& cause) const;
     void decide(Operation& op, bool commit, Completion outcome);
     void copy_next(Operation& op);
+    void read_ahead(Operation& op);
+    void read_result(Operation& op, std::uint32_t slice, bool ahead);
     void finish_if_idle(Operation& op);
 
     Turn& turn_;

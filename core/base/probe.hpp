@@ -177,6 +177,7 @@
     X(drafted_gone, "all-reduce", "send failed: a member that forwarded it is gone")                                   \
     X(drafted_cannot, "all-reduce", "send of others needs more memory here than the limit")                            \
     X(drafted_outlives_end, "all-reduce", "send committed without an end that is gone")                                \
+    X(result_read_ahead, "all-reduce", "quantized result read before the outcome")                                     \
     X(hierarchical_started, "all-reduce", "hierarchical: this member has the edge within its host")                    \
     X(ring_grouped_by_host, "topology", "ring has the members of each host side by side now")                          \
     X(direct_started, "all-reduce", "pieces go over direct edges")                                                     \
