@@ -39,7 +39,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", help="numbers of peers, for example 2,4")
     parser.add_argument("--sizes", help=f"for example 4K,64M (default {plan.SIZES}; more peers: fewer large ones)")
     parser.add_argument("--rounds", type=int, default=5, help="in which all take turns (default 5)")
-    parser.add_argument("--minutes", type=float, default=28, help="of measuring; the rest is skipped (default 28)")
+    parser.add_argument("--minutes", type=float, default=14, help="of measuring; the rest is skipped (default 14)")
     parser.add_argument("--quick", action="store_true", help="3 rounds, 2 peers, small sizes: some minutes")
     parser.add_argument("--only", help="contestants, for example pccl,ring")
     parser.add_argument("--out-of-place", action="store_true", help="two buffers for those who can (gloo cannot)")

@@ -179,6 +179,7 @@
     X(drafted_outlives_end, "all-reduce", "send committed without an end that is gone")                                \
     X(result_read_ahead, "all-reduce", "quantized result read before the outcome")                                     \
     X(hierarchical_started, "all-reduce", "hierarchical: this member has the edge within its host")                    \
+    X(hosts_left_apart, "topology", "edges of an order by hosts did not come up: the ring stays")                      \
     X(ring_grouped_by_host, "topology", "ring has the members of each host side by side now")                          \
     X(direct_started, "all-reduce", "pieces go over direct edges")                                                     \
     X(direct_edge_not_up, "all-reduce", "pieces go around the ring: not all direct edges are up")                      \

@@ -6,7 +6,6 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace pccl::core {
 
@@ -74,7 +73,16 @@ std::set<Hosts::Edge> Hosts::maintain() {
 bool Hosts::regroup(GroupId id, std::set<Edge>& wanted) {
     const std::vector<Uuid> ring = state_.groups.at(id).ring;
     const std::vector<std::uint32_t> order = grouped_by_host(hosts_of(ring));
-    if (order.empty()) return false;
+    if (order.empty()) {
+        wanted_since_.erase(id);
+        return false;
+    }
+    const Instant since = wanted_since_.try_emplace(id, turn_.now).first->second;
+    if (turn_.now - since > 2 * turn_.timeouts.peer) {
+        PROBE(hosts_left_apart);
+        chosen_.insert(id);
+        return false;
+    }
     bool works = true;
     for (std::size_t i = 0; i < order.size(); ++i) {
         const Uuid& from = ring[order[i]];
@@ -96,9 +104,14 @@ bool Hosts::regroup(GroupId id, std::set<Edge>& wanted) {
 void Hosts::decided(const proto::Decision& decision) {
     if (decision.has_ring()) chosen_.insert(decision.ring().group());
     if (decision.has_topology() && decision.topology().admitted_size() > 0) {
-        for (const proto::RingRecord& ring : decision.topology().rings()) chosen_.erase(ring.group());
+        for (const proto::RingRecord& ring : decision.topology().rings()) {
+            chosen_.erase(ring.group());
+            wanted_since_.erase(ring.group());
+        }
     }
-    std::erase_if(chosen_, [&](GroupId group) { return !state_.groups.contains(group); });
+    const auto is_gone = [&](GroupId group) { return !state_.groups.contains(group); };
+    std::erase_if(chosen_, is_gone);
+    std::erase_if(wanted_since_, [&](const auto& entry) { return is_gone(entry.first); });
 }
 
 std::size_t Hosts::of_no_group() const {

@@ -4,7 +4,7 @@
 // alone on theirs. The ring of newcomers follows their order of registration, so members of one host may be apart in it.
 // Then this part wants the edges of the same ring with the members of each host side by side, and makes it the ring
 // when all of them work. A ring that another part has chosen, because an edge does not work or for its bandwidth, stays
-// as it is until the group gets members.
+// as it is until the group gets members. So does one whose better order does not work within two peer time-outs.
 //
 // In a ring with neighbours that share a host, an all-reduce may be hierarchical (voting/graph.hpp). It needs one more
 // edge in each host, from the last member to the first one, which is wanted as long as the ring is.
@@ -18,6 +18,7 @@
 #include "core/voting/agenda.hpp"
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -43,7 +44,10 @@ public:
     std::set<Edge> maintain();
     // A decision of any part.
     void decided(const proto::Decision& decision);
-    void forget_run() { chosen_.clear(); }
+    void forget_run() {
+        chosen_.clear();
+        wanted_since_.clear();
+    }
 
     std::vector<std::uint32_t> ends_of(const std::vector<Uuid>& ring) const { return host_ends_of(hosts_of(ring)); }
     std::size_t of_no_group() const;
@@ -57,7 +61,8 @@ private:
     const RunState& state_;
     const Rings& rings_;
     Agenda& agenda_;
-    std::set<GroupId> chosen_;  // groups whose ring was chosen since their last admission
+    std::set<GroupId> chosen_;                 // groups whose ring was chosen since their last admission
+    std::map<GroupId, Instant> wanted_since_;  // since when the edges of a better order are wanted
 };
 
 }  // namespace pccl::core

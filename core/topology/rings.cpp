@@ -17,10 +17,12 @@ constexpr std::size_t marks_counted = 64;
 constexpr Duration peers_looked_at_once = 64;  // up to this many peers, each report is examined when it comes
 constexpr Duration look_again_per_peer = 200 * microsecond;
 
-bool is_beside_the_ring(const RunningOp& op, const Uuid& from, const Uuid& to) {
-    if (op.way == RunningOp::Way::ring || op.direct()) return op.direct();
+using Edges = std::set<std::pair<Uuid, Uuid>>;
+
+Edges edges_beside_the_ring(const RunningOp& op) {
+    if (op.way == RunningOp::Way::ring) return {};
     const auto edges = op.edges_beside_the_ring();
-    return std::find(edges.begin(), edges.end(), std::pair(from, to)) != edges.end();
+    return {edges.begin(), edges.end()};
 }
 
 }  // namespace
@@ -120,7 +122,7 @@ void Rings::stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to
     for (const auto& edge : op.edges()) {
         if (edge != std::pair(from, to)) continue;
         // Rings do not need it. The operation fails, and the next one goes around the ring (DirectEdges).
-        if (is_beside_the_ring(op, from, to) && !on_the_ring(op.group, from, to)) return;
+        if (edges_beside_the_ring(op).contains(edge) && !on_the_ring(op.group, from, to)) return;
         if (from == to || !state_.members.contains(to) || edges_.stuck(from, to, turn_.now)) return;
         if (!roster_.present(to) || id <= roster_.resumed_after(to)) {
             PROBE(stuck_without_proof);
@@ -245,14 +247,15 @@ bool Rings::on_the_ring(GroupId id, const Uuid& from, const Uuid& to) const {
 
 Cause Rings::failed_edge(const RunningOp& op) {
     Cause failed;
+    const Edges beside = edges_beside_the_ring(op);
     for (const auto& [from, to] : op.edges()) {
         if (!state_.members.contains(from) || !state_.members.contains(to)) continue;
         if (on_the_ring(op.group, from, to)) {
             wanted_[from].insert(to);
             continue;
         }
-        const bool is_down = is_beside_the_ring(op, from, to) ? direct_edge_failed(from, to)
-                                                              : edge_failed_long(from, to, turn_.timeouts.edge_grace());
+        const bool is_down = beside.contains({from, to}) ? direct_edge_failed(from, to)
+                                                         : edge_failed_long(from, to, turn_.timeouts.edge_grace());
         if (is_down) failed = edge_failure({from, to});
     }
     return failed;

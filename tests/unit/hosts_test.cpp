@@ -179,3 +179,25 @@ TEST_CASE("a ring that was led around an edge stays as it is until the group has
     run.join_edges();
     CHECK(run.world.logged.find("side by side") == std::string::npos);
 }
+
+TEST_CASE("edges of a better order that never work are not wanted for ever") {
+    const Timeouts timeouts;
+    Group run({7, 8, 7, 8});
+    CHECK(Group::dials(run.one, run.three));
+    const auto pass = [&](Duration time) {
+        for (const Instant end = run.world.now() + time; run.world.now() < end;) {
+            run.world.pass(second);
+            for (play::Member* member : run.all) {
+                proto::PeerMessage beat;
+                beat.set_heartbeat(member->seen);
+                beat.set_heard(member->heard);
+                run.world.tell(*member, beat);
+            }
+        }
+    };
+    pass(2 * timeouts.peer - second);
+    CHECK(Group::dials(run.one, run.three));
+    pass(3 * second);
+    CHECK_FALSE(Group::dials(run.one, run.three));
+    CHECK(Group::dials(run.one, run.two));
+}

@@ -122,7 +122,7 @@ def page(report: dict[str, Any], comparison: Comparison, names: list[str], plots
         "Times of PCCL beside other libraries, on one machine. [How to read them](performance.md).",
         "",
         "```sh",
-        "./dev bench --write-docs                         # the all-reduces of this page, 30 minutes",
+        "./dev bench --write-docs                         # the all-reduces of this page, 20 minutes",
         "./dev bench collectives time bytes --write-docs  # its last section",
         "./dev bench wan --peers 2                        # one part",
         "```",
