@@ -117,6 +117,9 @@ struct Ledger {
     };
     std::vector<Liar> liars;
     std::vector<std::pair<std::uint32_t, Instant>> false_bytes;  // node, time
+    // A lost member of a run with liars got an answer that only a member gets. A liar gets answers to votes that it has
+    // made up, under the serials of its true ones. Judged when the liars are known.
+    std::vector<std::pair<std::uint32_t, std::string>> answered_alone;  // life, complaint
     // A vote in which a liar submitted shared state under another revision or strategy than its program.
     struct FalseVote {
         std::uint32_t node = 0;

@@ -62,6 +62,9 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
 }  // namespace
 
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
+    for (const auto& [life, complaint] : ledger.answered_alone) {
+        if (!ledger.lives[life].liar) return {"membership", complaint};
+    }
     // The synchronizations that were open when a membership ended. Two threads may call one each; then one of them is
     // refused.
     std::vector<std::vector<const SyncFact*>> last_syncs(ledger.lives.size());

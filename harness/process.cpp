@@ -276,26 +276,30 @@ Task<bool> Process::still_member(const Completion& failed) {
         life.causes = {failed.cause, c.cause};
     }
     // A program that did not notice the loss goes on calling. Every call must fail; none may succeed alone.
+    const bool liars = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                   [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+    const auto complain = [&](const char* what, const Completion& told) {
+        std::string text =
+            formatted("{} is lost, and {} said {}", ledger_.name(life_), what, sim::to_text(told.result));
+        if (liars)
+            ledger_.answered_alone.emplace_back(life_, std::move(text));
+        else
+            world_.violate("membership", text);
+    };
     CommandSync alone;
     alone.revision = revision_;
     alone.entries = entries_;
     const Completion lonely = co_await call(CallKind::sync, std::move(alone));
-    if (lonely.result != Result::invalid_usage && lonely.result != Result::pending_async_ops) {
-        world_.violate("membership", formatted("{} is lost, and a synchronization said {}", ledger_.name(life_),
-                                               sim::to_text(lonely.result)));
-    }
+    if (lonely.result != Result::invalid_usage && lonely.result != Result::pending_async_ops)
+        complain("a synchronization", lonely);
     const Completion update = co_await call(CallKind::update_topology, CommandUpdateTopology{});
-    if (update.result != Result::update_topology_failed && !(destroyed() && update.result == Result::invalid_usage)) {
-        world_.violate("membership", formatted("{} is lost, and an update of the topology said {}", ledger_.name(life_),
-                                               sim::to_text(update.result)));
-    }
+    if (update.result != Result::update_topology_failed && !(destroyed() && update.result == Result::invalid_usage))
+        complain("an update of the topology", update);
     if (scenario_.workload.optimize_per_mille != 0) {
         const Completion optimize = co_await call(CallKind::optimize, CommandOptimizeTopology{});
         if (optimize.result != Result::topology_optimization_failed &&
-            !(destroyed() && optimize.result == Result::invalid_usage)) {
-            world_.violate("membership", formatted("{} is lost, and an optimization of the topology said {}",
-                                                   ledger_.name(life_), sim::to_text(optimize.result)));
-        }
+            !(destroyed() && optimize.result == Result::invalid_usage))
+            complain("an optimization of the topology", optimize);
     }
     connected_ = false;
     if (!interrupted_by(now())) ++counters_.lost;
