@@ -512,10 +512,7 @@ void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64
 void Reductions::final_there(Operation& op, std::uint32_t slice, std::uint64_t checksum) {
     op.half(1, slice).in = InState::landed;
     op.summed(slice, checksum);
-    if (op.reads_ahead() && op.keeps(slice) && op.is_in_scratch(slice)) {
-        op.may_read(slice);
-        read_ahead(op);
-    }
+    results_.came(op, slice);
     if (op.forwards_final(slice)) op.enqueue(1, slice);
     if (Operation* lane = host_lane(op); lane != nullptr && lane->id.position == 0) {
         if (const std::uint32_t carried = lane->in_lane(slice); carried != Operation::none)
@@ -561,8 +558,8 @@ void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
     if (owner.ahead) --op.reading;
-    if (!op.decided) return read_ahead(op);
-    copy_next(op);
+    if (!op.decided) return results_.read_ahead(op);
+    results_.copy_next(op);
     finish_if_idle(op);
 }
 
@@ -677,52 +674,8 @@ void Reductions::decide(Operation& op, bool commit, Completion outcome) {
     }
     op.outcome = std::move(outcome);
     each_lane(op.id.id, [&](Operation& lane) { owner_.operation_decided(lane); });
-    each_lane(op.id.id, [&](Operation& lane) { copy_next(lane); });
+    each_lane(op.id.id, [&](Operation& lane) { results_.copy_next(lane); });
     finish_if_idle(op);
-}
-
-// Copies the final bytes of a committed operation from scratch to the application's buffer, in pieces.
-void Reductions::copy_next(Operation& op) {
-    if (!op.committed || !op.has_scratch()) return;
-    const std::uint64_t end = op.copies_all() ? op.bytes() : op.slices();
-    while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
-        if (!op.copies_all()) {
-            const auto slice = static_cast<std::uint32_t>(op.copied++);
-            if (op.keeps(slice) && op.is_in_scratch(slice) && !op.half(1, slice).read) read_result(op, slice, false);
-            continue;
-        }
-        Compute compute;
-        const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
-        compute.kind = Compute::Kind::copy;
-        compute.target = BufferRef{op.receive, op.copied, length};
-        compute.a = BufferRef{op.result, op.copied, length};
-        op.copied += length;
-        ++op.computes;
-        computes_.request(std::move(compute), CommitCopy{op.key(), false});
-    }
-}
-
-// While others still send, there is time. A few at a time, so that partial sums do not wait behind them.
-void Reductions::read_ahead(Operation& op) {
-    while (op.reading < turn_.limits.copies_in_flight) {
-        const std::uint32_t slice = op.take_unread();
-        if (slice == Operation::none) return;
-        PROBE(result_read_ahead);
-        read_result(op, slice, true);
-    }
-}
-
-void Reductions::read_result(Operation& op, std::uint32_t slice, bool ahead) {
-    Compute compute;
-    compute.kind = op.is_quantized() ? Compute::Kind::dequantize : Compute::Kind::copy;
-    compute.type = op.shape.type;
-    compute.quantization = op.shape.quantization;
-    compute.target = BufferRef{op.receive, op.receive_offset(slice), op.byte_length(slice)};
-    compute.a = op.final_ref(slice);
-    op.half(1, slice).read = true;
-    ++op.computes;
-    if (ahead) ++op.reading;
-    computes_.request(std::move(compute), CommitCopy{op.key(), ahead});
 }
 
 void Reductions::finish_if_idle(Operation& op) {

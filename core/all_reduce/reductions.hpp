@@ -1,5 +1,5 @@
 // The operations of a peer, each from its start to its outcome: its memory, the computation with landed slices, the end
-// vote, and the copy of a committed result.
+// vote, and the outcome. Results copies what is committed.
 //
 // Exchange sends and receives the slices. It works on the same Operation.
 //
@@ -14,6 +14,7 @@
 
 #include "core/all_reduce/ahead.hpp"
 #include "core/all_reduce/operation.hpp"
+#include "core/all_reduce/results.hpp"
 #include "core/all_reduce/start_members.hpp"
 #include "core/identity.hpp"
 #include "core/membership/session.hpp"
@@ -56,7 +57,7 @@ public:
     Reductions(Turn& turn, const Identity& who, Computes& computes, Memory& memory, Session& session,
                Launches& launches, Owner& owner)
         : turn_(turn), who_(who), computes_(computes), memory_(memory), session_(session), launches_(launches),
-          owner_(owner) {}
+          owner_(owner), results_(turn, computes) {}
 
     // ---- before the start (ahead.hpp)
     // The start vote was cast. If the ring is probably that of the last start, own input may leave at once.
@@ -189,9 +190,6 @@ private:
     void vote_end(Operation& op, bool ok, const Cause& cause, bool never = false);
     proto::Vote end_vote(const Operation& op, bool ok, const Cause& cause) const;
     void decide(Operation& op, bool commit, Completion outcome);
-    void copy_next(Operation& op);
-    void read_ahead(Operation& op);
-    void read_result(Operation& op, std::uint32_t slice, bool ahead);
     void finish_if_idle(Operation& op);
 
     Turn& turn_;
@@ -201,6 +199,7 @@ private:
     Session& session_;
     Launches& launches_;
     Owner& owner_;
+    Results results_;
     Map ops_;
     OpId highest_ = 0;  // the highest operation whose start came
     Place place_;
