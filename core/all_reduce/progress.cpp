@@ -89,8 +89,16 @@ bool Progress::waits_to_leave(const Operation& op) const {
     return answers - std::min(answers, op.answered_before) <= rounds();
 }
 
+// What comes over the edge within a host was reduced by all members of the host before. So it is awaited only after
+// everything that comes along the ring, and not while slices of this operation, or of others, are still on their way there.
+bool Progress::waits_for_host(const Operation& whole) const {
+    return whole.waits_for_branch() && !waits_for_turn(whole, predecessors_.arrivals(whole.id.predecessor)) &&
+           !waits_to_leave(whole);
+}
+
 Cause Progress::starved(const Operation& op) const {
     if (op.end_serial != 0 || op.complete() || op.id.predecessor.is_nil() || op.waits_for_branch()) return {};
+    if (op.whole != nullptr && !waits_for_host(*op.whole)) return {};
     const Timeouts& t = turn_.timeouts;
     const Predecessors::Arrivals arrivals = predecessors_.arrivals(op.id.predecessor);
     // A member that sends over a narrow path gets nothing new meanwhile. Half of all slices may still have to pass the

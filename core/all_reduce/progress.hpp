@@ -36,6 +36,7 @@ public:
 private:
     bool waits_for_turn(const Operation& op, const Predecessors::Arrivals& arrivals) const;
     bool waits_to_leave(const Operation& op) const;
+    bool waits_for_host(const Operation& whole) const;
     std::uint64_t rounds() const;
 
     const Turn& turn_;

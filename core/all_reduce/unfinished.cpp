@@ -1,5 +1,6 @@
 #include "core/all_reduce/unfinished.hpp"
 
+#include "core/base/host_span.hpp"
 #include "core/base/probe.hpp"
 #include "core/wire/control.pb.h"
 
@@ -56,6 +57,15 @@ std::vector<std::pair<OpId, Uuid>> Unfinished::operations_given_up() const {
     return given_up;
 }
 
+// Who has final bytes for that member of a hierarchical operation, beside its predecessor. Its vote for the end says that
+// they were acknowledged.
+const Uuid* Unfinished::sends_within_host(const RunningOp& op, std::size_t place) {
+    if (op.host_ends.empty()) return nullptr;
+    const auto at = static_cast<std::uint32_t>(place);
+    const HostSpan host = host_of(at, static_cast<std::uint32_t>(op.members.size()), op.host_ends);
+    return host.size > 1 && at == host.first ? &op.members[host.last].uuid : nullptr;
+}
+
 void Unfinished::tick() {
     if (turn_.now - asked_at_ < turn_.timeouts.peer) return;
     for (const auto& [id, op] : state_.ops) {
@@ -65,6 +75,7 @@ void Unfinished::tick() {
             const Uuid& member = op.members[i].uuid;
             const Uuid& before = op.members[(i + op.members.size() - 1) % op.members.size()].uuid;
             if (ballot->has(member) || !ballot->has(before) || !late(member, ballot->changed)) continue;
+            if (const Uuid* last = sends_within_host(op, i); last != nullptr && !ballot->has(*last)) continue;
             PROBE(neighbour_asked_about_end);
             proto::MasterMessage message;
             message.set_unfinished(id);

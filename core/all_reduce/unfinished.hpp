@@ -50,6 +50,7 @@ public:
     }
 
 private:
+    static const Uuid* sends_within_host(const RunningOp& op, std::size_t place);
     bool late(const Uuid& member, Instant changed) const;
     Instant worked(const Uuid& member) const;
 
