@@ -181,8 +181,7 @@ public:
     void make_slots(std::uint32_t count, std::uint32_t partial_sums);  // partial_sums: how many land here in all
 
     // ---- the edge within a host, in a hierarchical all-reduce
-    // This lane carries the final bytes of one part of `along_the_ring`, whose first slice is `first`. They have their
-    // place there.
+    // This lane carries the final bytes of one part of `along_the_ring`. They have their place there.
     void carry(Operation& along_the_ring, std::uint32_t part);
     // The slice of `whole` that is this one, and the other way round; none: the lane does not carry it.
     std::uint32_t in_whole(std::uint32_t slice) const { return carried_first_ + slice; }

@@ -290,16 +290,6 @@ std::vector<Piece> Operations::pieces_of(const std::vector<Uuid>& ring, const Ba
     return pieces;
 }
 
-bool Operations::goes_by_hosts(GroupId group, const std::vector<Uuid>& ring,
-                               const std::vector<std::uint32_t>& host_ends) {
-    if (host_ends.empty()) return false;
-    RunningOp op;
-    for (const Uuid& uuid : ring) op.members.push_back({uuid, 0, 0});
-    op.way = RunningOp::Way::hierarchical;
-    op.host_ends = host_ends;
-    return direct_.usable(group, op.edges_beside_the_ring());
-}
-
 std::vector<std::uint32_t> Operations::cut(GroupId group, const std::vector<Uuid>& ring, const Ballot& ballot,
                                            proto::StartDecision& start) {
     const proto::Shape& shape = ballot.votes().begin()->second.vote.shape();
@@ -312,9 +302,10 @@ std::vector<std::uint32_t> Operations::cut(GroupId group, const std::vector<Uuid
         });
     };
     std::vector<std::uint32_t> host_ends = hosts_.ends_of(ring);
-    if (!has_room(ring.size() + host_ends.size()) || !goes_by_hosts(group, ring, host_ends)) host_ends.clear();
-    start.mutable_direct()->mutable_host_ends()->Assign(host_ends.begin(), host_ends.end());
-    if (host_ends.empty()) start.clear_direct();
+    if (!host_ends.empty() && (!has_room(ring.size() + host_ends.size()) ||
+                               !direct_.usable(group, Hosts::edges_within(ring, host_ends))))
+        host_ends.clear();
+    if (!host_ends.empty()) start.mutable_direct()->mutable_host_ends()->Assign(host_ends.begin(), host_ends.end());
     const std::vector<std::uint32_t>& shares = optimizer_.shares_of(group, host_ends);
     if (!shares.empty() && !has_room(shares.size() + host_ends.size())) return {};
     if (!shares.empty()) PROBE(started_with_shares);

@@ -73,7 +73,6 @@ private:
     // equal parts.
     std::vector<std::uint32_t> cut(GroupId group, const std::vector<Uuid>& ring, const Ballot& ballot,
                                    proto::StartDecision& start);
-    bool goes_by_hosts(GroupId group, const std::vector<Uuid>& ring, const std::vector<std::uint32_t>& host_ends);
     // Whether the pieces go over direct edges: it costs fewer bytes than the ring, and the edges work. Says which ones.
     bool goes_direct(GroupId group, const std::vector<Uuid>& ring, const proto::Shape& shape,
                      const std::vector<Piece>& pieces, proto::Direct& direct);

@@ -22,27 +22,23 @@ std::vector<std::uint32_t> host_ends_of(std::span<const std::uint64_t> hosts) {
 std::vector<std::uint32_t> grouped_by_host(std::span<const std::uint64_t> hosts) {
     const auto world = static_cast<std::uint32_t>(hosts.size());
     std::map<std::uint64_t, std::vector<std::uint32_t>> of_host;
-    std::vector<std::uint64_t> in_order;  // of their first members
-    std::uint64_t alone = 0;              // names for members whose host is not known
-    std::uint32_t changes = 0;
+    std::size_t runs = 0, alone = 0;  // members whose host is not known are alone
     for (std::uint32_t p = 0; p < world; ++p) {
-        const std::uint64_t host = hosts[p];
-        if (host == 0 || host != hosts[(p + 1) % world]) ++changes;
-        const auto [entry, anew] = of_host.try_emplace(host);
-        if (host != 0 && anew) in_order.push_back(host);
-        if (host != 0) entry->second.push_back(p);
-        if (host == 0) ++alone;
+        if (hosts[p] == 0 || hosts[p] != hosts[(p + 1) % world]) ++runs;
+        if (hosts[p] == 0)
+            ++alone;
+        else
+            of_host[hosts[p]].push_back(p);
     }
-    if (changes <= in_order.size() + alone) return {};
+    if (runs <= of_host.size() + alone) return {};
     std::vector<std::uint32_t> order;
-    std::map<std::uint64_t, bool> placed;
     for (std::uint32_t p = 0; p < world; ++p) {
         if (hosts[p] == 0) {
             order.push_back(p);
-        } else if (!std::exchange(placed[hosts[p]], true)) {
-            const auto& members = of_host.at(hosts[p]);
-            order.insert(order.end(), members.begin(), members.end());
+            continue;
         }
+        const std::vector<std::uint32_t> members = std::exchange(of_host[hosts[p]], {});
+        order.insert(order.end(), members.begin(), members.end());
     }
     return order;
 }
@@ -60,14 +56,20 @@ std::set<Hosts::Edge> Hosts::maintain() {
     for (const auto& [id, group] : state_.groups) groups.push_back(id);
     for (const GroupId id : groups) {
         if (!chosen_.contains(id) && regroup(id, wanted)) agenda_.topology = agenda_.everything = true;
-        RunningOp whole;  // an operation of all members
-        for (const Uuid& uuid : state_.groups.at(id).ring) whole.members.push_back({uuid, 0, 0});
-        whole.host_ends = ends_of(state_.groups.at(id).ring);
-        if (whole.host_ends.empty()) continue;
-        whole.way = RunningOp::Way::hierarchical;
-        for (const Edge& edge : whole.edges_beside_the_ring()) wanted.insert(edge);
+        const std::vector<Uuid>& ring = state_.groups.at(id).ring;
+        for (const Edge& edge : edges_within(ring, ends_of(ring))) wanted.insert(edge);
     }
     return wanted;
+}
+
+std::vector<Hosts::Edge> Hosts::edges_within(const std::vector<Uuid>& ring,
+                                             const std::vector<std::uint32_t>& host_ends) {
+    if (host_ends.empty()) return {};
+    RunningOp whole;  // an operation of all members
+    for (const Uuid& uuid : ring) whole.members.push_back({uuid, 0, 0});
+    whole.way = RunningOp::Way::hierarchical;
+    whole.host_ends = host_ends;
+    return whole.edges_beside_the_ring();
 }
 
 bool Hosts::regroup(GroupId id, std::set<Edge>& wanted) {

@@ -50,6 +50,8 @@ public:
     }
 
     std::vector<std::uint32_t> ends_of(const std::vector<Uuid>& ring) const { return host_ends_of(hosts_of(ring)); }
+    // The edges beside the ring that a hierarchical all-reduce with these ends needs.
+    static std::vector<Edge> edges_within(const std::vector<Uuid>& ring, const std::vector<std::uint32_t>& host_ends);
     std::size_t of_no_group() const;
 
 private:

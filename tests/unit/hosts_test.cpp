@@ -67,6 +67,23 @@ struct Group {
         }
         for (const play::Member* member : all) REQUIRE(member->answers.back().outcome().commit() == ok);
     }
+    void starts_by_hosts() {
+        join_edges();
+        start();
+        REQUIRE(told(one).host_ends_size() == 2);
+    }
+    // Time passes, and all members are heard.
+    void pass(Duration time) {
+        for (const Instant end = world.now() + time; world.now() < end;) {
+            world.pass(second);
+            for (play::Member* member : all) {
+                proto::PeerMessage beat;
+                beat.set_heartbeat(member->seen);
+                beat.set_heard(member->heard);
+                world.tell(*member, beat);
+            }
+        }
+    }
     static const proto::StartAnswer& told(const play::Member& member) { return member.answers.back().start(); }
     static bool dials(const play::Member& from, const play::Member& to) {
         for (const auto& target : from.plan.targets()) {
@@ -132,9 +149,7 @@ TEST_CASE("members of one host come side by side, and a large all-reduce goes by
 
 TEST_CASE("after a hierarchical all-reduce failed, the next ones go around the ring for a while") {
     Group run({7, 7, 8, 8});
-    run.join_edges();
-    run.start();
-    CHECK(Group::told(run.one).host_ends_size() == 2);
+    run.starts_by_hosts();
     run.end(false);
     run.start();
     CHECK(Group::told(run.one).host_ends().empty());
@@ -142,9 +157,7 @@ TEST_CASE("after a hierarchical all-reduce failed, the next ones go around the r
 
 TEST_CASE("a restarted master continues a hierarchical all-reduce") {
     Group run({7, 7, 8, 8});
-    run.join_edges();
-    run.start();
-    REQUIRE(Group::told(run.one).host_ends_size() == 2);
+    run.starts_by_hosts();
     run.world.restart();
     for (play::Member* member : run.all) {
         run.world.say_hello(*member);
@@ -165,13 +178,7 @@ TEST_CASE("a ring that was led around an edge stays as it is until the group has
     lost.mutable_edge()->set_outgoing(true);
     run.world.tell(run.one, lost);
     for (int i = 0; i < 40 && run.world.logged.find("led around") == std::string::npos; ++i) {
-        run.world.pass(second);
-        for (play::Member* member : run.all) {
-            proto::PeerMessage beat;
-            beat.set_heartbeat(member->seen);
-            beat.set_heard(member->heard);
-            run.world.tell(*member, beat);
-        }
+        run.pass(second);
         run.world.tell(run.one, lost);
     }
     REQUIRE(run.world.logged.find("led around") != std::string::npos);
@@ -184,20 +191,9 @@ TEST_CASE("edges of a better order that never work are not wanted for ever") {
     const Timeouts timeouts;
     Group run({7, 8, 7, 8});
     CHECK(Group::dials(run.one, run.three));
-    const auto pass = [&](Duration time) {
-        for (const Instant end = run.world.now() + time; run.world.now() < end;) {
-            run.world.pass(second);
-            for (play::Member* member : run.all) {
-                proto::PeerMessage beat;
-                beat.set_heartbeat(member->seen);
-                beat.set_heard(member->heard);
-                run.world.tell(*member, beat);
-            }
-        }
-    };
-    pass(2 * timeouts.peer - second);
+    run.pass(2 * timeouts.peer - second);
     CHECK(Group::dials(run.one, run.three));
-    pass(3 * second);
+    run.pass(3 * second);
     CHECK_FALSE(Group::dials(run.one, run.three));
     CHECK(Group::dials(run.one, run.two));
 }
