@@ -82,7 +82,9 @@ TEST_CASE("the electors are the members as the log of decisions knows them now")
     state.members[b].group = 2;
     state.groups[1].ring = {a};
     state.groups[2].ring = {b};
-    state.ops[5] = RunningOp{.group = 1, .tag = 7, .members = {{a, 1, 0}, {c, 1, 0}}};  // c is gone
+    state.ops[5].group = 1;
+    state.ops[5].tag = 7;
+    state.ops[5].members = {{a, 1, 0}, {c, 1, 0}};  // c is gone
     CHECK(electors_of(state, update) == std::vector<Uuid>{a, b});
     CHECK(electors_of(state, {proto::VOTE_START, 1, 7}) == std::vector<Uuid>{a});
     CHECK(electors_of(state, {proto::VOTE_END, 1, 5}) == std::vector<Uuid>{a});
