@@ -5,8 +5,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace pccl::core;
@@ -41,6 +43,15 @@ struct Group {
             for (const play::Member* other : all) {
                 if (member != other) world.report_edges(*member, *other);
             }
+        }
+    }
+    void comes_up(play::Member& from, play::Member& to) {
+        for (const bool outgoing : {true, false}) {
+            proto::PeerMessage message;
+            message.mutable_edge()->set_peer(to_bytes((outgoing ? to : from).uuid));
+            message.mutable_edge()->set_outgoing(outgoing);
+            message.mutable_edge()->set_up(true);
+            world.tell(outgoing ? from : to, message);
         }
     }
     void start(std::uint64_t count = 1 << 22) {
@@ -168,6 +179,39 @@ TEST_CASE("a restarted master continues a hierarchical all-reduce") {
     CHECK(Group::dials(run.four, run.three));
     run.join_edges();
     run.end();
+}
+
+TEST_CASE("what runs by hosts needs its edges within the hosts, whatever the ring is by then") {
+    RunningOp whole;
+    for (std::uint8_t i = 1; i <= 4; ++i) whole.members.push_back({play::name(i), 0, 0});
+    whole.way = RunningOp::Way::hierarchical;
+    whole.host_ends = {1, 3};
+    const auto edges = whole.edges();
+    const auto needs = [&](std::uint8_t from, std::uint8_t to) {
+        return std::find(edges.begin(), edges.end(), std::pair(play::name(from), play::name(to))) != edges.end();
+    };
+    CHECK(edges.size() == 6);
+    CHECK((needs(1, 2) && needs(2, 3) && needs(3, 4) && needs(4, 1)));
+    CHECK((needs(2, 1) && needs(4, 3)));
+}
+
+TEST_CASE("the members of a host do not come side by side over an edge that carried nothing") {
+    Group run({7, 8, 7, 8});
+    run.start();
+    for (play::Member* member : run.all) {
+        proto::Vote vote;
+        vote.set_kind(proto::VOTE_END);
+        vote.set_id(Group::told(run.one).op());
+        vote.set_ok(member != &run.four);
+        if (member == &run.four) vote.set_stuck(to_bytes(run.one.uuid));  // its successor
+        run.world.vote(*member, vote);
+    }
+    REQUIRE(run.world.logged.find("although it can be connected") != std::string::npos);
+    // The other edges of the better order: one, three, two, four.
+    run.comes_up(run.one, run.three);
+    run.comes_up(run.three, run.two);
+    run.comes_up(run.two, run.four);
+    CHECK(run.world.logged.find("side by side") == std::string::npos);
 }
 
 TEST_CASE("a ring that was led around an edge stays as it is until the group has newcomers") {

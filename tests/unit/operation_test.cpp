@@ -215,3 +215,12 @@ TEST_CASE("a slice that is declined gives its credit back; one that is lost keep
     CHECK_FALSE(op->resends());
     CHECK(op->peek(0, Operation::none).slice != first.slice);
 }
+
+TEST_CASE("a member that reads results ahead of the outcome still waits for input") {
+    const auto op = make(2, 0, 64);
+    CHECK(op->waits_for_input());
+    op->computes = 1;
+    CHECK_FALSE(op->waits_for_input());
+    op->reading = 1;
+    CHECK(op->waits_for_input());
+}

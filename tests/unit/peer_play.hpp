@@ -91,6 +91,7 @@ public:
         votes.clear();
         sends.clear();
         computes.clear();
+        flows.clear();
         allocations.clear();
         freed.clear();
         REQUIRE(machine_.handle(now_ += later, event, effects) == Status::ok);
@@ -100,6 +101,7 @@ public:
             if (const auto* close = std::get_if<CloseLink>(&effect)) closed.push_back(close->link);
             if (const auto* payload = std::get_if<SendPayload>(&effect)) sends.push_back(*payload);
             if (const auto* compute = std::get_if<Compute>(&effect)) computes.push_back(*compute);
+            if (const auto* flow = std::get_if<SendFlow>(&effect)) flows.push_back(*flow);
             if (const auto* memory = std::get_if<AllocateBuffer>(&effect)) allocations.push_back(memory->buffer);
             if (const auto* memory = std::get_if<FreeBuffer>(&effect)) freed.push_back(memory->buffer);
             const auto* send = std::get_if<SendControl>(&effect);
@@ -122,6 +124,7 @@ public:
     std::vector<proto::Vote> votes;
     std::vector<SendPayload> sends;
     std::vector<Compute> computes;
+    std::vector<SendFlow> flows;
     std::vector<BufferId> allocations, freed;
 
 private:
