@@ -2,7 +2,8 @@
 //
 // Each peer is a network namespace with one TUN device. This program reads the packets that leave a device, holds them,
 // and writes them to the device of the peer that owns the target address. It adds latency, a rate per flow, a rate per
-// interface, a bounded queue per flow, and loss from a seeded generator. It needs no kernel module except TUN.
+// interface, a bounded queue per flow, loss from a seeded generator, and stalls of one flow after the other. It needs no
+// kernel module except TUN.
 //
 // Devices exchange packets of up to 64 KiB (TCP segmentation offload), otherwise one core could not forward several
 // Gbit/s. Rates, queues and losses still count single segments: a large packet is cut where a segment is lost.
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
     CLI::App app{"A wide area network between network namespaces, in user space. Ends when its standard input ends."};
     std::vector<std::string> networks;
     std::string device = "tun0";
-    double latency_ms = 20, rate_mbit = 1000, interface_mbit = 0, queue_ms = 50, loss_percent = 0;
+    double latency_ms = 20, rate_mbit = 1000, interface_mbit = 0, queue_ms = 50, loss_percent = 0, stall_ms = 0;
     PathOptions path;
     app.add_option("--net", networks, "namespace of a peer, for example /proc/PID/ns/net; once per peer")
         ->required()
@@ -147,6 +148,9 @@ int main(int argc, char** argv) {
     app.add_option("--loss-percent", loss_percent, "of the segments, at random")
         ->check(CLI::Range(0.0, 50.0))
         ->capture_default_str();
+    app.add_option("--stall-ms", stall_ms, "one flow at a time is held for so long, then another one; 0: none")
+        ->check(CLI::Range(0.0, 60'000.0))
+        ->capture_default_str();
     app.add_option("--seed", path.seed, "of the losses")->capture_default_str();
     try {
         app.parse(argc, argv);
@@ -158,6 +162,7 @@ int main(int argc, char** argv) {
     path.interface_bytes_per_second = interface_mbit * 1e6 / 8;
     path.queue_ns = static_cast<std::int64_t>(queue_ms * 1e6);
     path.loss = loss_percent / 100;
+    path.stall_ns = static_cast<std::int64_t>(stall_ms * 1e6);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_TIMERSLACK, 1'000);
     // The network must not wait for the peers that share the processors with it. Whoever runs all of this at a lower

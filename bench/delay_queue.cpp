@@ -112,6 +112,16 @@ std::int64_t DelayQueue::pass(std::int64_t& free_at, double rate, std::size_t wi
     return free_at;
 }
 
+std::int64_t DelayQueue::held_until(std::uint64_t flow, std::size_t data, std::int64_t now) {
+    constexpr std::size_t data_least = 1000;  // acknowledgements and votes are smaller
+    if (options_.stall_ns == 0) return 0;
+    if (now >= stalled_until_ && data >= data_least && flow != stalled_) {
+        stalled_ = flow;
+        stalled_until_ = now + options_.stall_ns;
+    }
+    return flow == stalled_ && now < stalled_until_ ? stalled_until_ : 0;
+}
+
 void DelayQueue::push(std::vector<std::uint8_t> bytes, std::int64_t departs, std::size_t target) {
     waiting_.push({departs + options_.latency_ns, order_++, target, std::move(bytes)});
 }
@@ -126,6 +136,7 @@ void DelayQueue::accept(const std::uint8_t* packet, std::size_t bytes, std::size
     // Runs of segments that survive stay together, as one packet.
     std::size_t run_begin = 0;
     std::int64_t departs = now;
+    const std::int64_t held = held_until(layout.flow, bytes - layout.payload, now);
     const auto end_run = [&](std::size_t end) {
         if (end > run_begin) {
             if (end - run_begin == layout.segments)
@@ -154,7 +165,7 @@ void DelayQueue::accept(const std::uint8_t* packet, std::size_t bytes, std::size
             end_run(i);
             continue;
         }
-        departs = left;
+        departs = std::max(left, held);
         ++counters_.segments;
         counters_.bytes += head + data;
     }

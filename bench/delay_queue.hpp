@@ -31,6 +31,7 @@ struct PathOptions {
     double interface_bytes_per_second = 0;  // of all that leaves a peer; 0: no limit
     std::int64_t queue_ns = 50'000'000;     // longest wait for the rates
     double loss = 0;                        // chance of a segment
+    std::int64_t stall_ns = 0;              // one flow that carries data is held for so long, then another one; 0: none
     std::uint64_t seed = 1;
 };
 
@@ -65,6 +66,8 @@ private:
     // A virtual clock: when the last byte so far has left. -1 if `wire_bytes` more would wait too long.
     std::int64_t pass(std::int64_t& free_at, double rate, std::size_t wire_bytes, std::int64_t now) const;
     std::uint64_t draw_gap();  // segments until the next loss
+    // When the stall of its flow ends; 0: it is not held.
+    std::int64_t held_until(std::uint64_t flow, std::size_t data, std::int64_t now);
     void push(std::vector<std::uint8_t> bytes, std::int64_t departs, std::size_t target);
 
     PathOptions options_;
@@ -72,6 +75,8 @@ private:
     std::mt19937_64 random_;
     std::uint64_t until_loss_;
     std::uint64_t order_ = 0;
+    std::uint64_t stalled_ = 0;  // the flow that is held, or was last
+    std::int64_t stalled_until_ = 0;
     std::unordered_map<std::uint64_t, std::int64_t> flows_;  // hash of the 5-tuple: its virtual clock
     std::array<std::int64_t, 256> interfaces_{};
     std::priority_queue<Delayed, std::vector<Delayed>, Later> waiting_;

@@ -55,6 +55,7 @@ Status PeerCore::handle(Instant now, const Event& event, Effects& out) {
     if (turn_.now >= next_tick_) tick();
     if (turn_.now >= exchange_.next_dial()) exchange_.dial();
     if (turn_.now >= session_.next_dial()) session_.dial();
+    if (turn_.now >= exchange_.next_hedge()) exchange_.hedge();
     finish_leaving();
     turn_.end();
     return Status::ok;
@@ -141,7 +142,7 @@ void PeerCore::frame_refused(const FrameRefused& event) {
 
 Instant PeerCore::next_deadline() const {
     if (!session_.in_run()) return never;
-    return std::min({next_tick_, exchange_.next_dial(), session_.next_dial()});
+    return std::min({next_tick_, exchange_.next_hedge(), exchange_.next_dial(), session_.next_dial()});
 }
 
 void PeerCore::tick() {

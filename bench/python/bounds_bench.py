@@ -9,6 +9,7 @@ Parts (default: all):
   hosts    bytes between two hosts with two peers each, beside 2 (h - 1) / h times the array
   tags     8 operations of 8 MiB at once on a WAN, beside the bare ring with 64 MiB
   loss     64 MiB on a WAN with 0.1 % loss, beside the same without
+  stall    256 MiB on a WAN where one of the connections is held for 2 s at any time, beside the same without
   state    256 MiB of shared state to a newcomer; and hashed where all are equal
   quantized  16 and 64 MiB over 1 Gbit/s as 8-bit numbers, beside plain ones
 
@@ -186,6 +187,25 @@ class Bench:
                 self.say_late(clean)
         self.row("64 MiB, WAN with 0.1 % loss / without", ratio(lost, without), 1.5, f"{ms(lost)} and {ms(without)} ms")
 
+    def stall(self) -> None:
+        held = Setting("wan", connections=8, flow_mbit=1000, latency_ms=20, stall_ms=2000)
+        with networks.make(WAN, 2, self.tools.programs) as clean, networks.make(held, 2, self.tools.programs) as other:
+            running = self.start(clean, Ours)
+            try:
+                running += self.start(other, Ours)
+                without, stalled = self.turns(
+                    *(lambda one=one: one.measure(256 * MIB, False, 1, 8, PATIENCE_S) for one in running)
+                )
+            finally:
+                stop(running)
+                self.say_late(clean)
+        # Means, because only some of the operations see a stall begin.
+        means = [[statistics.mean(one.times_ms) for one in side] for side in (stalled, without)]
+        value = statistics.median(x / y for x, y in zip(*means))
+        longest = max(time for one in stalled for time in one.times_ms)
+        self.row("256 MiB, WAN with a stalled connection / without", value, 1.25,
+                 f"{statistics.median(means[0]):.1f} and {statistics.median(means[1]):.1f} ms, longest {longest:.0f}")  # fmt: skip
+
     def state(self) -> None:
         with networks.make(MEMORY, 2, self.tools.programs) as network:
             running = self.start(network, Ours)
@@ -238,7 +258,7 @@ def ratio(a: list[Measured], b: list[Measured]) -> float:
     return statistics.median(statistics.median(x.times_ms) / statistics.median(y.times_ms) for x, y in zip(a, b))
 
 
-PARTS = ("tcp", "memory", "place", "hosts", "tags", "loss", "state", "quantized")
+PARTS = ("tcp", "memory", "place", "hosts", "tags", "loss", "stall", "state", "quantized")
 
 
 def main() -> int:

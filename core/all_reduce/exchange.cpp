@@ -69,10 +69,11 @@ void Exchange::pump_edge(const Uuid& target) {
         const auto link = links_.find(id);
         if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
         if (link->second.stalled && any_works()) continue;
-        if (!send_next(target, flow, id, link->second)) return;
+        if (!send_next(target, flow, id, link->second)) return hedges_.plan(target, flow, true);
         flow.next_stripe = (flow.next_stripe + i + 1) % count;
         i = static_cast<std::size_t>(-1);
     }
+    hedges_.plan(target, flow, false);
 }
 
 bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
@@ -129,6 +130,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         send.checksum = half.checksum;
         if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
             link.last_progress = turn_.now;
+        link.left_at = turn_.now;
         link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
         if (link.timed.op == 0 && !op.ahead) {
             link.timed = link.sending;
@@ -200,7 +202,10 @@ void Exchange::on_flow(const FlowArrived& event) {
         PROBE(word_of_dead_operation);
         ++dead_frames_;
         // The rest of an abandoned frame fills the path, and nothing else can get through before it. So it is progress.
-        if (word.kind == wire::FlowKind::moving) flow.answered_at = link.answered_at = turn_.now;
+        if (word.kind == wire::FlowKind::moving) {
+            if (link.stalled) stripe_moves(event.link, link, flow);
+            flow.answered_at = link.answered_at = turn_.now;
+        }
         return;
     }
     Operation& op = *found;
@@ -220,6 +225,13 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
             op.neighbour_slots = word.slice;
             flow.eager_used -= op.eager_outstanding;
             op.eager_outstanding = 0;
+            // What had left could not be answered before.
+            if (const Stripes::Edge* edge = stripes_.find(link.remote)) {
+                for (const Stripes::Stripe& stripe : edge->stripes) {
+                    if (const auto other = links_.find(stripe.link); other != links_.end())
+                        other->second.left_at = std::max(other->second.left_at, turn_.now);
+                }
+            }
         }
         op.credit = std::max(op.credit, word.value);
         op.credit_at = turn_.now;
@@ -269,8 +281,11 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     flow.answered_at = link.answered_at = turn_.now;
     link.useful = true;
     if (link.timed.op == op.id.id && link.timed.phase == word.phase && link.timed.slice == word.slice) {
-        if (word.kind == wire::FlowKind::ack && half.out_link == id)
+        if (word.kind == wire::FlowKind::ack && half.out_link == id) {
             flow.round_trip = std::min(flow.round_trip, turn_.now - link.timed_at);
+            if (!op.lost.contains({word.phase, word.slice}))
+                flow.answer_time.measured(turn_.now - link.timed_at, op.wire_length(word.slice));
+        }
         link.timed = {};
     }
     if (word.kind == wire::FlowKind::ack) {
@@ -431,6 +446,10 @@ void Exchange::on_landed(const PayloadLanded& event) {
         early_landed(link, receiving, landed);
     } else if (receiving.phase == 2) {
         if (!receiving.dropped) sync_.chunk_landed(event.link, receiving, landed);
+    } else if (receiving.dropped && link.purpose == Purpose::incoming && link.is_open() &&
+               reductions_.is_settled(receiving.op)) {
+        // The neighbour may hold this stripe stalled, and no slice will show that it works.
+        tell_moving(event.link, link, receiving);
     } else if (!receiving.dropped) {
         Operation* found = reductions_.find_from(receiving.op, remote);
         if (found != nullptr && !found->decided) {

@@ -3,7 +3,8 @@
 // It dispatches the traffic of data links to the responsible parts. It sends slices of operations over the stripes to
 // their successors and receives those of predecessors. It gives up operations that make no progress. Its parts: the
 // connections that this peer dials (core/topology/stripes.hpp), the neighbours that dial it (predecessors.hpp), the
-// operations from start to outcome (reductions.hpp), and the checks of their clocks (progress.hpp).
+// operations from start to outcome (reductions.hpp), the checks of their clocks (progress.hpp), and the slices that leave
+// twice because one stripe is late (hedges.hpp).
 //
 // Files: exchange.cpp (slices), moving.cpp (dispatch, progress and resends).
 // Invariants: a slice lands at most once per phase. Each wait for a neighbour is ended by a clock that only useful
@@ -11,6 +12,7 @@
 #pragma once
 
 #include "core/all_reduce/flow.hpp"
+#include "core/all_reduce/hedges.hpp"
 #include "core/all_reduce/predecessors.hpp"
 #include "core/all_reduce/progress.hpp"
 #include "core/all_reduce/reductions.hpp"
@@ -57,7 +59,8 @@ public:
           predecessors_(parts.turn, parts.who, parts.links, parts.memory, parts.session, *this),
           offers_(parts.turn, parts.config, parts.links, parts.session, *this),
           reductions_(parts.turn, parts.who, parts.computes, parts.memory, parts.session, parts.launches, *this),
-          progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, flows_) {}
+          progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, flows_),
+          hedges_(parts.turn, parts.links, stripes_, reductions_, flows_) {}
 
     // ---- parts that others use
     Stripes& stripes() { return stripes_; }
@@ -104,6 +107,8 @@ public:
     // The heartbeat for neighbours: whether this peer is starved, and the last start that it has received.
     proto::LinkMessage heartbeat() const;
     void tick();
+    Instant next_hedge() const { return hedges_.next(); }
+    void hedge();
 
     // ---- observation
     std::uint64_t dead_frames() const { return dead_frames_; }
@@ -139,9 +144,10 @@ private:
     void slice_landed(Operation& op, std::uint32_t bytes);
     void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
     void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
-    void tell_moving(LinkId id, Link& link);
+    void tell_moving(LinkId id, Link& link, const Transfer& receiving);
     void reopen_filled_links();
     void requeue_stalled();
+    bool requeue(const Uuid& target, LinkId id, Link& link);
     void stripe_moves(LinkId id, Link& link, Flow& flow);
     void repeat_ready();
     void judge_progress();
@@ -183,6 +189,7 @@ private:
     Offers offers_;
     Reductions reductions_;
     Progress progress_;
+    Hedges hedges_;
 
     bool tell_all_ = true;        // the next plan is the first after a welcome: the master may know none of our links
     proto::DialPlan plan_pages_;  // pages of a plan whose last page has not arrived

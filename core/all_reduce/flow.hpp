@@ -4,11 +4,35 @@
 #include "core/base/ids.hpp"
 #include "core/wire/frame.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
 
 namespace pccl::core {
+
+// The time from the departure of a slice to its acknowledgement: smoothed mean and variation, as in RFC 6298. Slices
+// that left more than once are not measured.
+struct AnswerTime {
+    Duration smoothed = 0;
+    Duration variation = 0;
+    std::uint32_t bytes = 0;   // of the largest slice that was measured; 0: none was
+    std::uint32_t hedges = 0;  // since the last one that was measured
+
+    void measured(Duration time, std::uint32_t slice_bytes) {
+        const Duration off = time > smoothed ? time - smoothed : smoothed - time;
+        variation = bytes == 0 ? time / 2 : variation - variation / 4 + off / 4;
+        smoothed = bytes == 0 ? time : smoothed - smoothed / 8 + time / 8;
+        bytes = std::max(bytes, slice_bytes);
+        hedges = 0;
+    }
+    // After this time a slice is late. Doubles with each hedge.
+    Duration patience() const {
+        constexpr Duration least = 20 * millisecond;  // the scheduler of a busy system may be that late
+        constexpr std::uint32_t doublings_max = 8;
+        return (smoothed + std::max(least, 4 * variation)) << std::min(hedges, doublings_max);
+    }
+};
 
 struct Flow {
     std::size_t next_stripe = 0;
@@ -18,6 +42,8 @@ struct Flow {
     std::uint64_t answers = 0;  // slices of all operations that it acknowledged
     // The shortest time from the departure of a slice to its acknowledgement; never: none is known.
     Duration round_trip = never;
+    AnswerTime answer_time;
+    Instant hedge_at = never;  // when a stripe may be late; never: all have slices to send, or none has one in flight
     Duration latest_word = 0;  // the longest time that a stripe waited for a flow word about slices sent on it
     std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
     // Words about slices that left ahead of a start, which came before it, each with its link.

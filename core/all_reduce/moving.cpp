@@ -267,7 +267,8 @@ void Exchange::operation_started(const Operation& op, OpId ahead) {
     for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
         const Half& half = op.half(0, slice);
         if (half.out != OutState::sending && half.out != OutState::sent) continue;
-        if (const auto link = links_.find(half.out_link); link != links_.end()) link->second.last_progress = turn_.now;
+        if (const auto link = links_.find(half.out_link); link != links_.end())
+            link->second.last_progress = link->second.left_at = turn_.now;
     }
 }
 
@@ -354,7 +355,7 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     }
     if (turn_.now - link.told_moving < turn_.timeouts.together()) return;
     PROBE(slice_takes_long);
-    tell_moving(id, link);
+    tell_moving(id, link, link.receiving);
 }
 
 // The rest of a slice that is discarded. Nothing else comes over this connection before it ends: neither other slices
@@ -364,7 +365,7 @@ void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
     link.arrived = arrived;
     predecessors_.filler_came(link.remote);
-    if (turn_.now - link.told_moving >= turn_.timeouts.together()) tell_moving(id, link);
+    if (turn_.now - link.told_moving >= turn_.timeouts.together()) tell_moving(id, link, link.receiving);
 }
 
 // On a slow path, the rest of a chunk that is discarded delays the neighbour's flow words about reductions. This peer
@@ -381,13 +382,13 @@ void Exchange::reopen_filled_links() {
         stripes_.renew(id, "opened anew: a chunk that is not wanted any more filled it");
 }
 
-void Exchange::tell_moving(LinkId id, Link& link) {
+void Exchange::tell_moving(LinkId id, Link& link, const Transfer& receiving) {
     link.told_moving = turn_.now;
     wire::FlowWord word;
     word.kind = wire::FlowKind::moving;
-    word.op = on_the_wire(link.receiving.op);
-    word.slice = link.receiving.slice;
-    word.phase = static_cast<std::uint8_t>(link.receiving.phase);
+    word.op = on_the_wire(receiving.op);
+    word.slice = receiving.slice;
+    word.phase = static_cast<std::uint8_t>(receiving.phase);
     word.value = link.arrived;
     turn_.add(SendFlow{id, word});
 }
@@ -427,31 +428,44 @@ void Exchange::requeue_stalled() {
                 link.last_progress = turn_.now;
             }
             if (turn_.now - link.last_progress <= patience) continue;
-            if (!link.stalled) link.silent_since = link.last_progress;
-            link.last_progress = turn_.now;
-            for (auto& [op_id, op] : reductions_.all()) {
-                if (op->decided || op->ahead || op->id.successor != target) continue;
-                for (int phase = 0; phase < 2; ++phase) {
-                    for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
-                        const Half& half = op->half(phase, slice);
-                        if (half.out_link != it->first) continue;
-                        if (half.out == OutState::sending) {
-                            PROBE(stalled_send_cancelled);
-                            link.sending.dropped = true;
-                            turn_.add(CancelSend{it->first});
-                        } else if (half.out != OutState::sent) {
-                            continue;
-                        }
-                        if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.together()))
-                            op->lost.at({phase, slice}).stalled_on = it->first;
-                        link.stalled = moved = true;
-                        link.stalled_at = turn_.now;
-                        PROBE(stalled_slice_again);
-                    }
-                }
-            }
+            moved = requeue(target, it->first, link) || moved;
         }
         if (moved) pump_edge(target);
+    }
+}
+
+// Queues the slices again that are in flight on the stripe, which is held stalled from now on if there are any.
+bool Exchange::requeue(const Uuid& target, LinkId id, Link& link) {
+    if (!link.stalled) link.silent_since = link.last_progress;
+    link.last_progress = turn_.now;
+    bool any = false;
+    for (auto& [op_id, op] : reductions_.all()) {
+        if (op->decided || op->ahead || op->id.successor != target) continue;
+        for (int phase = 0; phase < 2; ++phase) {
+            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
+                const Half& half = op->half(phase, slice);
+                if (half.out_link != id) continue;
+                if (half.out == OutState::sending) {
+                    PROBE(stalled_send_cancelled);
+                    link.sending.dropped = true;
+                    turn_.add(CancelSend{id});
+                } else if (half.out != OutState::sent) {
+                    continue;
+                }
+                if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.together()))
+                    op->lost.at({phase, slice}).stalled_on = id;
+                link.stalled = any = true;
+                link.stalled_at = turn_.now;
+                PROBE(stalled_slice_again);
+            }
+        }
+    }
+    return any;
+}
+
+void Exchange::hedge() {
+    for (const auto& [target, stripe] : hedges_.late()) {
+        if (requeue(target, stripe, links_.at(stripe))) pump_edge(target);
     }
 }
 

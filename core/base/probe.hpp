@@ -229,6 +229,7 @@
     X(stalled_stripe_tried_again, "all-reduce", "stripe that had stalled is tried again")                              \
     X(stalled_stripe_moves, "all-reduce", "stripe that had stalled moves after all")                                   \
     X(stalled_slice_again, "all-reduce", "slice of a stalled stripe goes again")                                       \
+    X(slice_hedged, "all-reduce", "slices of a late stripe leave again on an idle one")                                \
     X(slice_takes_long, "all-reduce", "slice arrives slowly: its sender is told")                                      \
     X(starved_operation_given_up, "all-reduce", "operation given up: nothing new comes")                               \
     X(ready_told_on_all_links, "all-reduce", "ready repeated on all links: nothing comes")                             \

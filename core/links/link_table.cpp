@@ -184,7 +184,7 @@ void LinkTable::release(OpId op) {
 void LinkTable::slept(Duration time) {
     for (auto& [id, link] : links_) {
         for (Instant* clock : {&link.last_received, &link.opened, &link.last_progress, &link.silent_since,
-                               &link.answered_at, &link.frame_began})
+                               &link.answered_at, &link.left_at, &link.frame_began})
             *clock = std::min(turn_.now, *clock + time);
     }
 }

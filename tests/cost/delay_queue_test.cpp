@@ -112,3 +112,18 @@ TEST_CASE("losses come from the seed, at the rate that was asked for") {
     lost(8, other);
     CHECK(first != other);
 }
+
+TEST_CASE("one flow that carries data is held at a time, and the next one when its time is over") {
+    DelayQueue queue({.latency_ns = 20, .stall_ns = 1'000'000});
+    const auto send = [&](std::uint16_t port, std::size_t bytes, std::int64_t now) {
+        const auto packet = make_packet(bytes, port);
+        queue.accept(packet.data(), packet.size(), 0, 2, now);
+        return take_all(queue).at(0).due;
+    };
+    CHECK(send(1, 100, 0) == 20);  // an acknowledgement
+    CHECK(send(1, 5000, 1000) == 1'001'020);
+    CHECK(send(2, 5000, 2000) == 2020);
+    CHECK(send(1, 100, 3000) == 1'001'020);        // all of the flow
+    CHECK(send(1, 5000, 1'001'000) == 1'001'020);  // not again
+    CHECK(send(2, 5000, 1'002'000) == 2'002'020);
+}

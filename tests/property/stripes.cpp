@@ -50,3 +50,51 @@ TEST_CASE(
         }
     }
 }
+
+TEST_CASE("on a long path, a connection that stalls costs much less than the patience with it") {
+    const auto time_with = [](std::uint32_t payload, FaultKind kind, std::uint64_t connection) {
+        Scenario s;
+        s.seed = 3;
+        auto& network = s.world.network;
+        network.latency_low = network.latency_high = 20 * core::millisecond;
+        network.flow_rate = 125'000'000;
+        network.window_low = network.window_high = 8 << 20;
+        s.world.symbolic = true;
+        s.limits.eager_bytes = 64 << 20;
+        s.workload.sync = false;
+        s.workload.world_min = 2;
+        s.workload.elements_min = s.workload.elements_max = 64 << 20;
+        s.workload.f32_sum = true;
+        s.peers.resize(2);
+        for (PeerPlan& plan : s.peers) {
+            plan.turns = 3;  // in the first ones a peer is alone
+            plan.stripes = 8;
+        }
+        if (payload != 0) {
+            Fault fault;
+            fault.kind = kind;
+            fault.trigger = static_cast<std::uint32_t>(sim::effect_index<core::SendPayload>() + 1);
+            fault.trigger_count = payload;
+            fault.at = core::microsecond;
+            fault.duration = 2 * core::second;
+            fault.value = connection;
+            s.faults.push_back(fault);
+        }
+        s.chaos_end = 4 * core::second;
+        s.patience = 60 * core::second;
+        const Verdict verdict = run(s);
+        INFO(to_text(kind) << " of connection " << connection << ": " << verdict.violation.reason);
+        REQUIRE(verdict.held());
+        CHECK(verdict.counters.aborted == 0);
+        const bool hedged = verdict.probes[static_cast<std::size_t>(core::Probe::slice_hedged)] != 0;
+        CHECK(hedged == (payload != 0));
+        return verdict.simulated;
+    };
+    const core::Duration undisturbed = time_with(0, FaultKind::stall, 0);
+    for (const FaultKind kind : {FaultKind::stall, FaultKind::half_open}) {
+        for (const std::uint32_t payload : {1'200u, 1'900u, 2'030u}) {
+            for (const std::uint64_t connection : {3u, 11u, 16u})
+                CHECK(time_with(payload, kind, connection) < undisturbed + undisturbed / 5);
+        }
+    }
+}

@@ -154,6 +154,7 @@ class Setting:
     latency_ms: float = 0
     queue_ms: float = 50
     loss_percent: float = 0
+    stall_ms: float = 0  # one flow at a time is held for so long
     seed: int = 1
     shared_memory: bool = False  # between peers of one host, for who can
 
@@ -169,6 +170,8 @@ class Setting:
             parts.append(f"{2 * self.latency_ms:g} ms round trip")
         if self.loss_percent:
             parts.append(f"{self.loss_percent:g} % loss")
+        if self.stall_ms:
+            parts.append(f"one flow stalled for {self.stall_ms:g} ms at a time")
         if self.kind != "loopback":
             parts.append(f"{self.connections} connection{'s' if self.connections > 1 else ''}")
         return ", ".join(parts)
@@ -363,7 +366,8 @@ def delay_line_options(setting: Setting) -> list[str]:
     return [
         "--latency-ms", f"{setting.latency_ms:g}", "--flow-mbit", f"{setting.flow_mbit:g}",
         "--interface-mbit", f"{setting.interface_mbit:g}", "--queue-ms", f"{setting.queue_ms:g}",
-        "--loss-percent", f"{setting.loss_percent:g}", "--seed", str(setting.seed),
+        "--loss-percent", f"{setting.loss_percent:g}", "--stall-ms", f"{setting.stall_ms:g}",
+        "--seed", str(setting.seed),
     ]  # fmt: skip
 
 
