@@ -7,7 +7,7 @@
 namespace pccl::core {
 
 Instant Hedges::silent_since(const Link& link) const {
-    if (link.stage != Link::Stage::open || link.stalled || link.left_at <= link.nothing_out_at) return never;
+    if (link.stage != Link::Stage::open || link.stalled || link.left_at < link.nothing_out_at) return never;
     return std::max(link.left_at, link.answered_at);
 }
 

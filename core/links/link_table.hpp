@@ -60,7 +60,7 @@ struct Link {
     Instant last_progress = 0;
     Instant answered_at = 0;    // when a flow word last showed that a slice got further
     Instant left_at = 0;        // when a slice last began to leave, or the other end could first answer those that had
-    Instant nothing_out_at = 0;  // when nothing was found in flight; later than left_at: nothing is
+    Instant nothing_out_at = 0;  // when nothing was found that may leave again; later than left_at: nothing may
     bool stalled = false;       // its slices were queued again; no flow word about slices sent on it came since
     Instant stalled_at = 0;     // when they were queued again
     Instant silent_since = 0;   // valid if `stalled`: when it had last made progress
