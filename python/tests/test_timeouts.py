@@ -137,6 +137,8 @@ def test_connect_ends_in_time(master: str, port: int) -> None:
         with pytest.raises(pccl.PCCLTimeoutError, match="time limit"):
             newcomer.connect(timeout=0.1)
         assert newcomer.state == pccl.CommunicatorState.NEW
+        # Else the member may still admit the peer of the first attempt, and no other one.
+        wait_until(lambda: not member.are_peers_pending(), "the master knows that the first attempt is over")
         run_threads(2, lambda index: newcomer.connect(timeout=PATIENCE_S) if index else admit(member, 2))
         assert newcomer.state == pccl.CommunicatorState.MEMBER
     with pccl.Communicator(f"127.0.0.1:{port}") as lonely:
