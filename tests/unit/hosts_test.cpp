@@ -45,15 +45,6 @@ struct Group {
             }
         }
     }
-    void comes_up(play::Member& from, play::Member& to) {
-        for (const bool outgoing : {true, false}) {
-            proto::PeerMessage message;
-            message.mutable_edge()->set_peer(to_bytes((outgoing ? to : from).uuid));
-            message.mutable_edge()->set_outgoing(outgoing);
-            message.mutable_edge()->set_up(true);
-            world.tell(outgoing ? from : to, message);
-        }
-    }
     void start(std::uint64_t count = 1 << 22) {
         ++tag;
         for (play::Member* member : all) {
@@ -193,25 +184,6 @@ TEST_CASE("what runs by hosts needs its edges within the hosts, whatever the rin
     CHECK(edges.size() == 6);
     CHECK((needs(1, 2) && needs(2, 3) && needs(3, 4) && needs(4, 1)));
     CHECK((needs(2, 1) && needs(4, 3)));
-}
-
-TEST_CASE("the members of a host do not come side by side over an edge that carried nothing") {
-    Group run({7, 8, 7, 8});
-    run.start();
-    for (play::Member* member : run.all) {
-        proto::Vote vote;
-        vote.set_kind(proto::VOTE_END);
-        vote.set_id(Group::told(run.one).op());
-        vote.set_ok(member != &run.four);
-        if (member == &run.four) vote.set_stuck(to_bytes(run.one.uuid));  // its successor
-        run.world.vote(*member, vote);
-    }
-    REQUIRE(run.world.logged.find("although it can be connected") != std::string::npos);
-    // The other edges of the better order: one, three, two, four.
-    run.comes_up(run.one, run.three);
-    run.comes_up(run.three, run.two);
-    run.comes_up(run.two, run.four);
-    CHECK(run.world.logged.find("side by side") == std::string::npos);
 }
 
 TEST_CASE("a ring that was led around an edge stays as it is until the group has newcomers") {
