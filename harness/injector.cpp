@@ -444,6 +444,7 @@ void Injector::clock_jumps(const Fault& fault) { world_.jump_clock(played_by(fau
 void Injector::took_effect(const Fault& fault) {
     first_at_ = std::min(first_at_, world_.now());
     ++injected_[static_cast<std::size_t>(fault.kind)];
+    progress_[index_of(fault)].happened = true;
     if (progress_[index_of(fault)].again != 0)
         ++second_.repeated;
     else if (fault.follows != 0)

@@ -152,6 +152,7 @@ private:
     struct Progress {
         std::uint32_t again = 0;  // the number of repetitions so far
         bool placed = false;
+        bool happened = false;  // it took effect at least once
         Scene hit;  // the ends of the connection that it hit
     };
     std::vector<Progress> progress_;

@@ -47,14 +47,12 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
     const std::uint32_t node = peer_of(fault);
     if (revocations_.size() != 1 || !world_.network().delays().empty()) return;
     const std::uint64_t injected = std::accumulate(injected_.begin(), injected_.end(), std::uint64_t{0}) - 1;
-    std::uint64_t pauses = 0;
+    std::uint64_t others = injected;
     for (const Fault& other : faults_) {
         if (other.kind == FaultKind::pause && (other.b & 1) == 0 && other.a % nodes() == node && other.again == 0 &&
-            other.at <= world_.now())
-            ++pauses;
+            progress_[index_of(other)].happened)
+            --others;
     }
-    // A pause that waits for an effect has not happened although its time has come.
-    const std::uint64_t others = injected - std::min(pauses, injected_[static_cast<std::size_t>(FaultKind::pause)]);
     // A process that stopped does not empty a window, and what was said to it before may fill a small one.
     if (injected != 0 && scenario_.world.network.window_low < 4'096) return;
     Ledger::Revocation& revoked = revocations_.front();
