@@ -173,36 +173,29 @@ class Bench:
         self.row("8 MiB, 8 in flight, WAN / bare ring with 64 MiB", ratio(many, one), 1 / 0.9, f"{ms(many)} and {ms(one)} ms")
         self.row("64 MiB, 2 in flight, WAN / twice bare ring", ratio(two, one) / 2, 1 / 0.9, f"{ms(two)} and {ms(one)} ms")
 
-    def loss(self) -> None:
-        lossy = Setting("wan", connections=8, flow_mbit=1000, latency_ms=20, loss_percent=0.1)
-        with networks.make(WAN, 2, self.tools.programs) as clean, networks.make(lossy, 2, self.tools.programs) as other:
-            running = self.start(clean, Ours)
+    def beside_clean(self, setting: Setting, size: int, count: int) -> list[list[Measured]]:
+        """On this network, and on a WAN without its fault."""
+        with networks.make(WAN, 2, self.tools.programs) as clean, networks.make(setting, 2, self.tools.programs) as other:
+            running = self.start(other, Ours)
             try:
-                running += self.start(other, Ours)
-                without, lost = self.turns(
-                    *(lambda one=one: one.measure(64 * MIB, False, 1, 5, PATIENCE_S) for one in running)
-                )
+                running += self.start(clean, Ours)
+                return self.turns(*(lambda one=one: one.measure(size, False, 1, count, PATIENCE_S) for one in running))
             finally:
                 stop(running)
                 self.say_late(clean)
+
+    def loss(self) -> None:
+        lossy = Setting("wan", connections=8, flow_mbit=1000, latency_ms=20, loss_percent=0.1)
+        lost, without = self.beside_clean(lossy, 64 * MIB, 5)
         self.row("64 MiB, WAN with 0.1 % loss / without", ratio(lost, without), 1.5, f"{ms(lost)} and {ms(without)} ms")
 
     def stall(self) -> None:
         held = Setting("wan", connections=8, flow_mbit=1000, latency_ms=20, stall_ms=2000)
-        with networks.make(WAN, 2, self.tools.programs) as clean, networks.make(held, 2, self.tools.programs) as other:
-            running = self.start(clean, Ours)
-            try:
-                running += self.start(other, Ours)
-                without, stalled = self.turns(
-                    *(lambda one=one: one.measure(256 * MIB, False, 1, 8, PATIENCE_S) for one in running)
-                )
-            finally:
-                stop(running)
-                self.say_late(clean)
+        sides = self.beside_clean(held, 256 * MIB, 8)
         # Means, because only some of the operations see a stall begin.
-        means = [[statistics.mean(one.times_ms) for one in side] for side in (stalled, without)]
+        means = [[statistics.mean(one.times_ms) for one in side] for side in sides]
         value = statistics.median(x / y for x, y in zip(*means))
-        longest = max(time for one in stalled for time in one.times_ms)
+        longest = max(time for one in sides[0] for time in one.times_ms)
         self.row("256 MiB, WAN with a stalled connection / without", value, 1.25,
                  f"{statistics.median(means[0]):.1f} and {statistics.median(means[1]):.1f} ms, longest {longest:.0f}")  # fmt: skip
 
