@@ -225,13 +225,7 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
             op.neighbour_slots = word.slice;
             flow.eager_used -= op.eager_outstanding;
             op.eager_outstanding = 0;
-            // What had left could not be answered before.
-            if (const Stripes::Edge* edge = stripes_.find(link.remote)) {
-                for (const Stripes::Stripe& stripe : edge->stripes) {
-                    if (const auto other = links_.find(stripe.link); other != links_.end())
-                        other->second.left_at = std::max(other->second.left_at, turn_.now);
-                }
-            }
+            hedges_.can_answer(link.remote);
         }
         op.credit = std::max(op.credit, word.value);
         op.credit_at = turn_.now;

@@ -39,19 +39,23 @@ Instant Hedges::next() const {
 // Whether a slice is in flight on the stripe that may leave again. What is larger than any slice that was measured may
 // take longer than those.
 bool Hedges::owes(const Uuid& target, LinkId id, const Flow& flow) const {
+    bool any = false;
     for (const auto& [key, op] : reductions_.all()) {
         if (op->decided || op->ahead || !op->neighbour_ready || op->in_flight == 0 || op->id.successor != target)
             continue;
-        for (const int phase : {0, 1}) {
-            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
-                const Half& half = op->half(phase, slice);
-                if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent) &&
-                    op->wire_length(slice) <= flow.answer_time.bytes)
-                    return true;
-            }
-        }
+        op->each_in_flight_on(id, [&, op = op.get()](int, std::uint32_t slice) {
+            any = any || op->wire_length(slice) <= flow.answer_time.bytes;
+        });
     }
-    return false;
+    return any;
+}
+
+void Hedges::can_answer(const Uuid& target) {
+    const Stripes::Edge* edge = stripes_.find(target);
+    for (std::size_t i = 0; edge != nullptr && i < edge->stripes.size(); ++i) {
+        if (const auto link = links_.find(edge->stripes[i].link); link != links_.end())
+            link->second.left_at = std::max(link->second.left_at, turn_.now);
+    }
 }
 
 std::vector<Hedges::Late> Hedges::late() {

@@ -9,7 +9,7 @@
 // a neighbour that is silent altogether gets no copies. Each hedge doubles the patience until a slice that left only
 // once is acknowledged. So an edge that carries nothing gets few copies, and the clocks of progress.hpp judge it.
 //
-// It owns nothing and changes only `hedge_at` and the like of flows. Exchange queues the slices again.
+// It owns nothing. It changes its clocks, which stand in Flow and Link. Exchange queues the slices again.
 #pragma once
 
 #include "core/all_reduce/flow.hpp"
@@ -27,6 +27,8 @@ public:
     Hedges(const Turn& turn, LinkTable& links, const Stripes& stripes, const Reductions& reductions, Flows& flows)
         : turn_(turn), links_(links), stripes_(stripes), reductions_(reductions), flows_(flows) {}
 
+    // The neighbour could not answer before what had left: its clocks begin now.
+    void can_answer(const Uuid& target);
     // The edge has a stripe with nothing to send (`idle`), or has none.
     void plan(const Uuid& target, Flow& flow, bool idle);
     // When late() is to be called again; never: no edge may need it.

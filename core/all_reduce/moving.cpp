@@ -109,15 +109,10 @@ void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason)
 void Exchange::slices_lost(LinkId id, const Uuid& target) {
     for (auto& [op_id, op] : reductions_.all()) {
         if (op->decided || op->id.successor != target) continue;
-        for (int phase = 0; phase < 2; ++phase) {
-            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
-                const Half& half = op->half(phase, slice);
-                if (half.out_link == id && (half.out == OutState::sending || half.out == OutState::sent)) {
-                    PROBE(stripe_lost_slice_again);
-                    op->lost_again(phase, slice, turn_.now, turn_.timeouts.together());
-                }
-            }
-        }
+        op->each_in_flight_on(id, [&, op = op.get()](int phase, std::uint32_t slice) {
+            PROBE(stripe_lost_slice_again);
+            op->lost_again(phase, slice, turn_.now, turn_.timeouts.together());
+        });
     }
 }
 
@@ -441,24 +436,18 @@ bool Exchange::requeue(const Uuid& target, LinkId id, Link& link) {
     bool any = false;
     for (auto& [op_id, op] : reductions_.all()) {
         if (op->decided || op->ahead || op->id.successor != target) continue;
-        for (int phase = 0; phase < 2; ++phase) {
-            for (std::uint32_t slice = 0; slice < op->slices(); ++slice) {
-                const Half& half = op->half(phase, slice);
-                if (half.out_link != id) continue;
-                if (half.out == OutState::sending) {
-                    PROBE(stalled_send_cancelled);
-                    link.sending.dropped = true;
-                    turn_.add(CancelSend{id});
-                } else if (half.out != OutState::sent) {
-                    continue;
-                }
-                if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.together()))
-                    op->lost.at({phase, slice}).stalled_on = id;
-                link.stalled = any = true;
-                link.stalled_at = turn_.now;
-                PROBE(stalled_slice_again);
+        op->each_in_flight_on(id, [&, op = op.get()](int phase, std::uint32_t slice) {
+            if (op->half(phase, slice).out == OutState::sending) {
+                PROBE(stalled_send_cancelled);
+                link.sending.dropped = true;
+                turn_.add(CancelSend{id});
             }
-        }
+            if (op->lost_again(phase, slice, turn_.now, turn_.timeouts.together()))
+                op->lost.at({phase, slice}).stalled_on = id;
+            link.stalled = any = true;
+            link.stalled_at = turn_.now;
+            PROBE(stalled_slice_again);
+        });
     }
     return any;
 }

@@ -166,6 +166,17 @@ public:
     // The slice was sent without success: queues it for a resend. Connections that break together count as one loss, so
     // a loss counts only if `together` has passed since the last one that counted. Returns whether it counted.
     bool lost_again(int phase, std::uint32_t slice, Instant now, Duration together);
+    // Calls `then` with phase and slice for each slice that is in flight on this stripe; it may queue the slice again.
+    template <typename Then>
+    void each_in_flight_on(LinkId stripe, const Then& then) const {
+        for (const int phase : {0, 1}) {
+            for (std::uint32_t slice = 0; slice < slices(); ++slice) {
+                const Half& entry = half(phase, slice);
+                if (entry.out_link == stripe && (entry.out == OutState::sending || entry.out == OutState::sent))
+                    then(phase, slice);
+            }
+        }
+    }
     bool unanswered() const { return in_flight != 0 || !lost.empty(); }
     bool wants_to_send() const;
     // True: this member has not voted for the end, and has nothing to compute, nothing queued and nothing in flight. Own

@@ -18,11 +18,7 @@ public:
         *edges.add_targets() = play::entry(0, play::other_key(), uuid());
         plan(edges);
         const LinkId link = opens.at(0).link;
-        handle(LinkOpened{link});
-        proto::LinkMessage welcome;
-        welcome.mutable_welcome()->set_from(to_bytes(name(9)));
-        welcome.mutable_welcome()->set_pass(to_bytes(link_pass(play::other_key(), uuid()).welcome));
-        play::Peer::say(link, welcome);
+        welcomed(link);
     }
     using play::Peer::say;
     Serial launches(Tag tag) {

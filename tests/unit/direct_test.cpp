@@ -72,19 +72,7 @@ struct Group : play::FourMembers {
         REQUIRE(second.direct());
         return second.op();
     }
-    // Time passes, and all members are heard.
-    void pass(Duration time, bool works = false) {
-        for (const Instant end = world.now() + time; world.now() < end;) {
-            world.pass(second);
-            for (play::Member* member : all) {
-                proto::PeerMessage beat;
-                beat.set_heartbeat(member->seen);
-                beat.set_heard(member->heard);
-                beat.set_works(works);
-                if (member->link != 0) world.tell(*member, beat);
-            }
-        }
-    }
+    void pass(Duration time, bool works = false) { world.pass(time, all, works); }
 };
 
 std::set<std::string> targets_of(const play::Member& member) {

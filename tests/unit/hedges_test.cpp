@@ -108,6 +108,13 @@ public:
                            {slice.op, slice.slice, 1, wire::FlowKind::moving, static_cast<std::uint8_t>(slice.phase)}});
         took();
     }
+    // Of four slices, the last one of the second stripe is not acknowledged.
+    void one_is_late() {
+        all_leave();
+        acknowledged(0, 40 * millisecond);
+        acknowledged(1, millisecond);
+        acknowledged(0, 30 * millisecond);
+    }
     void pass(Duration time) {
         handle(Timer{}, time);
         took();
@@ -116,13 +123,6 @@ public:
     std::array<std::vector<wire::BulkHeader>, 2> in_flight;
 
 private:
-    void welcomed(LinkId link) {
-        handle(LinkOpened{link});
-        proto::LinkMessage welcome;
-        welcome.mutable_welcome()->set_from(to_bytes(name(9)));
-        welcome.mutable_welcome()->set_pass(to_bytes(link_pass(play::other_key(), uuid()).welcome));
-        play::Peer::say(link, welcome);
-    }
     void took() {
         for (const SendPayload& send : sends) {
             const std::size_t stripe = send.link == stripes[0] ? 0 : 1;
@@ -165,10 +165,7 @@ TEST_CASE("each copy doubles the patience, up to a bound, until a slice that lef
 
 TEST_CASE("the last slice of a late stripe leaves again on an idle one") {
     Root root(4);
-    root.all_leave();
-    root.acknowledged(0, 40 * millisecond);
-    root.acknowledged(1, millisecond);
-    root.acknowledged(0, 30 * millisecond);
+    root.one_is_late();
     root.pass(10 * millisecond);
     CHECK(root.sends.empty());
     root.pass(200 * millisecond);
@@ -233,10 +230,7 @@ TEST_CASE("a slice that is larger than all that were measured may take longer") 
 
 TEST_CASE("the acknowledgement of a copy is not measured, and the patience with the next slice is longer") {
     Root root(4);
-    root.all_leave();
-    root.acknowledged(0, 40 * millisecond);
-    root.acknowledged(1, millisecond);
-    root.acknowledged(0, 30 * millisecond);
+    root.one_is_late();
     root.pass(200 * millisecond);
     REQUIRE(root.sends.size() == 1);
     root.left(0);

@@ -78,6 +78,19 @@ public:
         }
         now_ = end;
     }
+    // The same, while the members that are connected are heard every second.
+    void pass(Duration time, const std::vector<Member*>& members, bool works = false) {
+        for (const Instant end = now_ + time; now_ < end;) {
+            pass(second);
+            for (Member* member : members) {
+                proto::PeerMessage beat;
+                beat.set_heartbeat(member->seen);
+                beat.set_heard(member->heard);
+                beat.set_works(works);
+                if (member->link != 0) tell(*member, beat);
+            }
+        }
+    }
     // Opens a connection on which nothing was sent yet.
     void dial(Member& member, std::uint8_t first_byte = 10) {
         member.link = next_link_ += 2;

@@ -22,11 +22,7 @@ public:
         plan(edges);
         REQUIRE(opens.size() == 1);
         link = opens[0].link;
-        handle(LinkOpened{link});
-        proto::LinkMessage welcome;
-        welcome.mutable_welcome()->set_from(to_bytes(name(9)));
-        welcome.mutable_welcome()->set_pass(to_bytes(link_pass(play::other_key(), uuid()).welcome));
-        play::Peer::say(link, welcome);
+        welcomed(link);
 
         CommandLaunch launch;
         launch.ticket = 2;

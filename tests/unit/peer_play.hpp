@@ -23,6 +23,12 @@ inline Endpoint at(std::uint8_t last, std::uint16_t port) {
     return endpoint;
 }
 
+inline Secret other_key() {
+    Secret secret;
+    secret.fill(2);
+    return secret;
+}
+
 // The first answer of the master: a run of two, in one group.
 inline proto::MasterMessage admitted_as_second() {
     proto::MasterMessage message;
@@ -69,6 +75,14 @@ public:
     // Of the master.
     void say(const proto::MasterMessage& message) { say(master_, message); }
     void call(const Command& command) { handle(command); }
+    // The other peer takes a connection that this one dialled.
+    void welcomed(LinkId link) {
+        handle(LinkOpened{link});
+        proto::LinkMessage welcome;
+        welcome.mutable_welcome()->set_from(to_bytes(name(9)));
+        welcome.mutable_welcome()->set_pass(to_bytes(link_pass(other_key(), uuid()).welcome));
+        say(link, welcome);
+    }
     // A hello of the other peer, or of `from`.
     proto::LinkMessage hello(const std::string& pass, bool offer, const Uuid& from = name(9)) const {
         proto::LinkMessage message;
@@ -150,12 +164,6 @@ inline proto::DialTarget entry(std::uint16_t source_port, const Secret& key_of_o
     target.set_single(true);
     target.set_source_port(source_port);
     return target;
-}
-
-inline Secret other_key() {
-    Secret secret;
-    secret.fill(2);
-    return secret;
 }
 
 }  // namespace pccl::core::play
