@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,23 +22,33 @@ using Numbers = std::vector<std::uint32_t>;
 Numbers ends_of(const std::vector<std::uint64_t>& hosts) { return host_ends_of(hosts); }
 Numbers grouped(const std::vector<std::uint64_t>& hosts) { return grouped_by_host(hosts); }
 
-// Four members, which name these hosts and come in this order.
+// Members that name these hosts and come in this order, at most four.
 struct Group {
     play::World world;
     play::Member one{play::name(1)}, two{play::name(2)}, three{play::name(3)}, four{play::name(4)};
-    std::vector<play::Member*> all{&one, &two, &three, &four};
+    std::vector<play::Member*> all;
     std::uint64_t tag = 0;
 
     explicit Group(const std::vector<std::uint64_t>& hosts) {
-        for (std::size_t i = 0; i < all.size(); ++i)
-            world.say_hello(*all[i], [&](proto::Hello& hello) { hello.set_host(hosts[i]); });
-        join_edges();
-        proto::Vote update;
-        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
-        world.vote(one, update);
-        for (const play::Member* member : all) REQUIRE(member->seen > 0);
+        play::Member* const members[] = {&one, &two, &three, &four};
+        for (std::size_t i = 0; i < hosts.size(); ++i) comes(*members[i], hosts[i]);
+        admit();
     }
     Group(const Group&) = delete;
+    void comes(play::Member& member, std::uint64_t host) {
+        all.push_back(&member);
+        world.say_hello(member, [&](proto::Hello& hello) { hello.set_host(host); });
+    }
+    void admit() {
+        join_edges();
+        std::vector<play::Member*> voters;
+        std::copy_if(all.begin(), all.end(), std::back_inserter(voters),
+                     [&](const play::Member* member) { return member == &one || member->seen > 0; });
+        proto::Vote update;
+        update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+        for (play::Member* member : voters) world.vote(*member, update);
+        for (const play::Member* member : all) REQUIRE(member->seen > 0);
+    }
     void join_edges() {
         for (play::Member* member : all) {
             for (const play::Member* other : all) {
@@ -58,13 +69,15 @@ struct Group {
         }
         for (const play::Member* member : all) REQUIRE(member->answers.back().start().op() != 0);
     }
-    void end(bool ok = true) {
+    // `stuck`: the first member's data does not get through to this one.
+    void end(bool ok = true, const play::Member* stuck = nullptr) {
         const std::uint64_t op = one.answers.back().start().op();
         for (play::Member* member : all) {
             proto::Vote vote;
             vote.set_kind(proto::VOTE_END);
             vote.set_id(op);
             vote.set_ok(ok || member != &one);
+            if (stuck != nullptr && member == &one) vote.set_stuck(to_bytes(stuck->uuid));
             world.vote(*member, vote);
         }
         for (const play::Member* member : all) REQUIRE(member->answers.back().outcome().commit() == ok);
@@ -190,6 +203,22 @@ TEST_CASE("a ring that was led around an edge stays as it is until the group has
     run.join_edges();
     run.join_edges();
     CHECK(run.world.logged.find("side by side") == std::string::npos);
+}
+
+TEST_CASE("a better order does not use an edge that carries nothing") {
+    Group run({7, 7, 8});
+    run.join_edges();
+    run.start();
+    CHECK(Group::told(run.one).successor() == to_bytes(run.two.uuid));
+    run.end(false, &run.two);
+    REQUIRE(run.world.logged.find("led around") != std::string::npos);
+    run.comes(run.four, 8);
+    run.admit();
+    run.join_edges();
+    run.join_edges();
+    CHECK(run.world.logged.find("side by side") == std::string::npos);
+    run.start();
+    CHECK(Group::told(run.one).successor() == to_bytes(run.three.uuid));
 }
 
 TEST_CASE("edges of a better order that never work are not wanted for ever") {
