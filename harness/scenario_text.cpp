@@ -481,6 +481,8 @@ const char* contradiction(const Scenario& s) {
         return "elements_max of at most 1048576 without memory.symbolic";
     if (s.workload.elements_times > 1 && (!s.world.symbolic || l.slice_bytes < 1u << 20))
         return "elements_times of 1 without memory.symbolic and slice_bytes of at least 1048576";
+    if (s.world.symbolic && s.workload.collectives_per_mille + s.workload.sends_per_mille != 0)
+        return "collectives_per_mille and sends_per_mille of 0 with memory.symbolic";
     return nullptr;
 }
 

@@ -1,7 +1,7 @@
 # The slow checks, for ./dev nightly: sourced by it, and of no use alone. Says and does things with what ./dev defines.
 
 nightly_parts=(golden asan tsan integration20 entries kill500 masterkill500 collectivekills wire tls secure threads mutants hazards seeds
-    sanitized-seeds scopes excuses probes pages packages wheel bare python chaos docs fuzz)
+    sanitized-seeds scopes excuses probes figures pages packages wheel bare python chaos docs fuzz)
 
 # Of the integration tests: those that have certificates of their own, that speak or look at the protocol in the clear, or
 # that want shared memory; and a crowd of newcomers, which a secure master partly turns away (it keeps 256 handshakes).
@@ -35,6 +35,7 @@ usage: ./dev nightly [--again] [part...]
   excuses         sim-run --audit-excuses over 20,000 seeds (PCCL_NIGHTLY_AUDIT: so many): no excuse of an oracle is used in a
                   hundred of them and needed in none
   probes          sim-run --seeds 1..200000: every marked state of the protocol is reached (table: build/nightly/probes.txt)
+  figures         sim-run --bench: what the simulator measures is within its promises
   pages           pages of simulated runs in a browser (installs chromium)
   packages        the Debian packages in an empty Debian root: installed, a program built and run, removed
   wheel           the wheel of the Python package in an empty Debian root: installed, a run with its master and two peers
@@ -149,6 +150,7 @@ nightly_part() {
             fresh_seeds sanitized-seeds "$build/asan/bin/sim-run" ;;
         scopes) "$build/bin/sim-scope" --nightly ;;
         excuses) "$build/bin/sim-run" --seeds "1..${PCCL_NIGHTLY_AUDIT:-20000}" --jobs "$jobs" --audit-excuses ;;
+        figures) "$build/bin/sim-run" --bench ;;
         pages)
             ensure_packages chromium
             PCCL_PAGE_SEEDS="2 4 7 20 53 54" bash tests/checks/report_page.sh "$build/bin/sim-run" "$build/pages" ;;

@@ -109,6 +109,7 @@ TEST_CASE("what is not a scenario is refused with line, column and what was expe
     refused("pccl-scenario 1\npeer\nexpect luck 1\n", 3, 8, "committed, aborted, removed");
     refused("pccl-scenario 1\npeer\nexpect committed many\n", 3, 18, "a number");
     refused("pccl-scenario 1\npeer\nlimits.slice_bytes 12\n", 3, 1, "multiples of 8");
+    refused("pccl-scenario 1\npeer\nmemory.symbolic yes\nworkload.sends_per_mille 1\n", 4, 1, "sends_per_mille of 0");
 }
 
 TEST_CASE("a run is judged by what its scenario expects") {

@@ -4,6 +4,7 @@
 #include "harness/paper.hpp"
 #include "harness/run.hpp"
 #include "harness/scale.hpp"
+#include "harness/settle.hpp"
 #include "harness/topology.hpp"
 
 #include <sys/resource.h>
@@ -135,6 +136,7 @@ void reduce_to_protocol(Scenario& scenario) {
     w.tags = std::min(w.tags, 1u);
     w.elements_max = std::min(w.elements_max, 64u);
     for (PeerPlan& plan : scenario.peers) plan.turns = std::min(plan.turns, 4u);
+    fit_collectives(scenario);
 }
 
 // Measures seeds per second on one core. False if a seed failed.
