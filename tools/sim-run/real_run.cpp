@@ -1,10 +1,10 @@
 #include "tools/sim-run/real_run.hpp"
 
 #include "harness/real/bridge.hpp"
+#include "harness/real/child_process.hpp"
 #include "harness/scenario_text.hpp"
 
 #include <cinttypes>
-#include <climits>
 #include <cstdio>
 #include <unistd.h>
 
@@ -15,13 +15,6 @@ using namespace harness;
 namespace {
 
 constexpr int exit_held = 0, exit_broken = 1, exit_cannot_be_played = 2, exit_signal = 128;
-
-std::string program_directory() {
-    char path[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-    const std::string full(path, length > 0 ? static_cast<std::size_t>(length) : 0);
-    return full.substr(0, full.rfind('/') + 1);
-}
 
 void print_sums(const BridgeVerdict& v) {
     std::printf("real: %.3f s, %" PRIu32 " peer processes, %" PRIu64 " bytes forwarded; committed %" PRIu64
