@@ -114,8 +114,8 @@ public:
     std::map<std::string, std::vector<Uuid>> gangs;
     std::map<Uuid, Cause> removed;  // and why; the last removed_kept ones
 
-    // Members and rings are the same peers; counts are those of what they count; every decision that is kept waits for a
-    // member.
+    // The members are exactly the peers in the rings. Each counter equals the number of entries that it counts. Every
+    // decision that is kept waits for a member.
     void check() const;
     // Run, members, groups, operations and removals as readable text. A replay must give the same text. It contains no
     // acknowledgements, because they are not journalled.

@@ -176,7 +176,7 @@ private:
             HttpAnswer page;
             if (!http_ask(at(place->port), page_request(router_.address, *place), patience, page, why)) continue;
             const auto services = read_description(page.body, *place, router_.address);
-            // Devices that are in the router, too, may have answered.
+            // Other devices inside the router may have answered.
             if (!services.empty()) return choose(services, patience, outer, why);
             why = "the router does not describe itself as a gateway";
         }
@@ -219,7 +219,7 @@ private:
         if (error == Error::only_permanent) why = "the router would forward the port for ever";
         if (!reply) return Added::no;
         wanted.life_s = asked_life_s;
-        // Some routers do as if they had, and forward to another host that has asked before.
+        // Some routers report success, and still forward the port to a host that asked before.
         return holder(port, wanted, patience) == Holder::other ? Added::taken : Added::yes;
     }
     // Who has the outer port. Shortens the life of `wanted` to what is left.
