@@ -133,6 +133,7 @@
     X(early_update_answered, "voting", "a newcomer's update in its first turn answered alone")                         \
     X(waiting_warned, "voting", "vote waited so long that everybody was told")                                         \
     X(edge_marked, "topology", "edge marked")                                                                          \
+    X(marked_edge_not_wanted, "topology", "marked edge not wanted beside a ring")                                      \
     X(ring_led_around, "topology", "ring led around a marked edge")                                                    \
     X(aborted_over_edge, "topology", "operation aborted over a marked edge")                                           \
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \

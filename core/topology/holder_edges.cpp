@@ -33,8 +33,7 @@ void HolderEdges::maintain() {
     std::erase_if(asked_, [&](const auto& entry) { return !runs(entry.first, entry.second); });
     for (const auto& [receiver, asked] : asked_) {
         for (const Uuid& holder : asked.holders) {
-            // An edge that failed in a ring would end its quarantine by opening again.
-            if (state_.members.contains(holder) && !rings_.marked(receiver, holder)) rings_.want(receiver, holder);
+            if (state_.members.contains(holder)) rings_.want(receiver, holder);
         }
     }
 }

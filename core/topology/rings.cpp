@@ -1,5 +1,6 @@
 #include "core/topology/rings.hpp"
 
+#include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/topology/ring_search.hpp"
@@ -47,6 +48,10 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
     if (!report.outgoing()) {
         edges_.report_incoming(other, from, report.up(), turn_.now);
     } else if (report.up()) {
+        // An edge that is only wanted beside rings would end its mark.
+        const auto beside = direct_.find({from, other});
+        ASSERT(beside == direct_.end() || beside->second || edges_.stuck(from, other, turn_.now) ||
+               !marked(from, other));
         edges_.report_up(from, other, turn_.now);
     } else {
         edges_.report_down(from, other, report.answered(), turn_.now, turn_.timeouts.edge_grace());
@@ -54,7 +59,9 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
     return true;
 }
 
+// An edge that failed in a ring would end its quarantine by opening again.
 void Rings::want(const Uuid& from, const Uuid& to) {
+    if (marked(from, to)) return;
     wanted_[from].insert(to);
     edges_.want(from, to, turn_.now);
 }
@@ -275,9 +282,14 @@ bool Rings::direct_edge_failed(const Uuid& from, const Uuid& to) {
 }
 
 void Rings::want_direct(const std::set<std::pair<Uuid, Uuid>>& edges) {
-    direct_ = std::exchange(needed_directly_, {});
+    direct_.clear();
+    for (const auto& edge : std::exchange(needed_directly_, {})) direct_.emplace(edge, true);
     for (const auto& edge : edges) {
-        if (wanted_[edge.first].insert(edge.second).second) direct_.insert(edge);
+        if (marked(edge.first, edge.second)) {
+            PROBE(marked_edge_not_wanted);
+            continue;  // as in want()
+        }
+        if (wanted_[edge.first].insert(edge.second).second) direct_.emplace(edge, false);
     }
 }
 

@@ -6,8 +6,8 @@
 // that peers must dial.
 //
 // Invariants: an edge is judged only while both ends are present and its source has the plan that names it. A mark is a
-// quarantine and ends by itself. The edges of newcomers are judged like others, but an edge that a newcomer cannot
-// connect affects nobody else.
+// quarantine and ends by itself; an edge with a mark is not wanted beside rings. The edges of newcomers are judged like
+// others, but an edge that a newcomer cannot connect affects nobody else.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -51,10 +51,10 @@ public:
     // or for longer if it is still being dialled or has failed before. Marks the edge each time its quarantine has
     // ended.
     bool edge_failed_long(const Uuid& from, const Uuid& to, Duration grace);
-    // Wants the edge without judging its ends.
+    // Wants the edge without judging its ends, unless it is marked.
     void want(const Uuid& from, const Uuid& to);
     void maintain_edges_of_operations();
-    // Wants these edges, too. They are not judged: their reports change no ring.
+    // Wants these edges, too, unless they are marked. They are not judged: their reports change no ring.
     void want_direct(const std::set<std::pair<Uuid, Uuid>>& edges);
     void release_unwanted();
     // True if many peers exist and the last look is so recent that the next report must wait. A look costs O(peers),
@@ -108,7 +108,7 @@ private:
     Owner& owner_;
     EdgeTable edges_;
     Wanted wanted_;
-    std::set<std::pair<Uuid, Uuid>> direct_;           // of wanted_: for direct collectives only
+    std::map<std::pair<Uuid, Uuid>, bool> direct_;     // of wanted_: only beside rings; whether an operation runs on it
     std::set<std::pair<Uuid, Uuid>> needed_directly_;  // of these, those of operations that run; during a look
     Instant looked_at_ = 0;
 };

@@ -88,6 +88,18 @@ struct Group {
         REQUIRE(told(one).host_ends_size() == 2);
     }
     void pass(Duration time) { world.pass(time, all); }
+    // The connection of these members is gone for so long that the ring does without it.
+    void lead_around(play::Member& from, const play::Member& to) {
+        proto::PeerMessage lost;
+        lost.mutable_edge()->set_peer(to_bytes(to.uuid));
+        lost.mutable_edge()->set_outgoing(true);
+        world.tell(from, lost);
+        for (int i = 0; i < 40 && world.logged.find("led around") == std::string::npos; ++i) {
+            pass(second);
+            world.tell(from, lost);
+        }
+        REQUIRE(world.logged.find("led around") != std::string::npos);
+    }
     static const proto::StartAnswer& told(const play::Member& member) { return member.answers.back().start(); }
     static bool dials(const play::Member& from, const play::Member& to) {
         for (const auto& target : from.plan.targets()) {
@@ -191,18 +203,19 @@ TEST_CASE("what runs by hosts needs its edges within the hosts, whatever the rin
 TEST_CASE("a ring that was led around an edge stays as it is until the group has newcomers") {
     Group run({7, 8, 7, 8});
     CHECK(Group::dials(run.one, run.three));
-    proto::PeerMessage lost;
-    lost.mutable_edge()->set_peer(to_bytes(run.two.uuid));
-    lost.mutable_edge()->set_outgoing(true);
-    run.world.tell(run.one, lost);
-    for (int i = 0; i < 40 && run.world.logged.find("led around") == std::string::npos; ++i) {
-        run.pass(second);
-        run.world.tell(run.one, lost);
-    }
-    REQUIRE(run.world.logged.find("led around") != std::string::npos);
+    run.lead_around(run.one, run.two);
     run.join_edges();
     run.join_edges();
     CHECK(run.world.logged.find("side by side") == std::string::npos);
+}
+
+TEST_CASE("an edge that failed in a ring is not kept open within its host") {
+    Group run({7, 8, 8});
+    CHECK(Group::dials(run.two, run.three));
+    CHECK(Group::dials(run.three, run.two));  // within the host
+    run.lead_around(run.two, run.three);
+    CHECK(Group::dials(run.three, run.two));  // the ring's
+    CHECK_FALSE(Group::dials(run.two, run.three));
 }
 
 TEST_CASE("a better order does not use an edge that carries nothing") {
