@@ -68,9 +68,7 @@ public:
         complaint_ = {};
         if (those_who_agree(own) || search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
-        // A vote of before that a liar repeated waits for the others.
-        const Duration waits = scenario_.timeouts.vote;
-        if (takes_part_uninvited(own, waits == 0 ? 0 : own.begin - waits)) return {};
+        if (takes_part_uninvited(own, asked_before(own))) return {};
         std::string reason =
             formatted("{}: the result is not the operation over any {} of these inputs:", text(ledger_, own),
                       own.completion.world);
@@ -178,6 +176,16 @@ private:
         return true;
     }
 
+    // A vote that a liar repeated waits for the others. Since when it may wait: the operation before took all older ones.
+    Instant asked_before(const LaunchFact& own) const {
+        Instant since = 0;
+        for (const LaunchFact& other : ledger_.launches) {
+            const bool same = other.process == own.process && other.group == own.group && other.tag == own.tag;
+            if (same && succeeded(other) && other.end <= own.begin) since = std::max(since, other.begin);
+        }
+        return since;
+    }
+
     // Whether a liar may have taken part in it by a vote that its program did not ask for, with any input, and that it
     // sent at `since` or later, or before it died if the master still counts it; or a stranger that replays what a member
     // sent. The other members must agree.
@@ -202,6 +210,8 @@ private:
         }
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
+            // It has not noticed yet that an earlier operation succeeded.
+            if (settled_[i] && other.completion.world != own.completion.world) continue;
             if (!ledger_.lives[other.life].liar && succeeded(other) && other.begin < decided &&
                 own.begin < other.end && other.output != own.output)
                 return false;
