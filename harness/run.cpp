@@ -410,6 +410,11 @@ private:
     }
 
     void look_back() {
+        // A process that stands still for ever is as one that has died: its program may not have learned of a loss.
+        for (std::uint32_t node = 1; node < nodes(); ++node) {
+            if (processes_[node] != nullptr && !processes_[node]->finished() && world_.paused(node))
+                processes_[node]->life_ended();
+        }
         shared_.ledger.stranger_hellos = injector_.stranger_hellos();
         shared_.ledger.disturbed_at = injector_.first_at();
         injector_.tell_of_liars(shared_.ledger);
