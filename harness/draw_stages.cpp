@@ -89,7 +89,8 @@ void draw_lost_master(Scenario& s, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 283));
     if (!(on & class_master) || !is_plain(s) || !draw.chance(lost_masters_per_million)) return;
     calm(s);
-    s.timeouts.dial = draw.between(second, 3 * second);
+    // A dial of the right address takes a round trip.
+    s.timeouts.dial = std::max(draw.between(second, 3 * second), 4 * s.world.network.latency_high);
     for (PeerPlan& plan : s.peers) {
         plan.masters.assign(draw.number(2, 4), MasterAddress::silent);
         plan.masters[draw.below(plan.masters.size())] = MasterAddress::right;

@@ -357,6 +357,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     s.limits.peers_max = std::max(s.limits.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     fit_collectives(s);
     fit_computes(s);
+    fit_disks(s);
     s.patience = patience_of(s);
     return s;
 }

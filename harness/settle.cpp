@@ -361,6 +361,8 @@ void fit_computes(Scenario& s) {
     }
 }
 
+void fit_disks(Scenario& s) { s.world.staging_max = std::min(s.world.staging_max, 12 * s.timeouts.peer); }
+
 void fit_beside(Scenario& s) {
     Workload& w = s.workload;
     if (s.timeouts.vote != 0) w.beside = 0;
@@ -403,6 +405,7 @@ void settle(Scenario& s) {
     fit_addresses(s);
     fit_timeouts(s);
     fit_computes(s);
+    fit_disks(s);
     s.patience = patience_of(s);
 }
 

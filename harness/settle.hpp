@@ -28,6 +28,8 @@ void raise_slices(Scenario& scenario);
 // Makes windows and chunks so large that a turn takes seconds at most. A slower run is not stuck, but looks like it.
 void widen_windows(Scenario& scenario);
 void fit_computes(Scenario& scenario);
+// The file of an incoming state is there before the master gives up a member that shows no progress.
+void fit_disks(Scenario& scenario);
 
 // Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
 // that depends on a call from which all have just returned, and no limit on votes (harness/threads.cpp).
