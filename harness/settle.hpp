@@ -40,7 +40,8 @@ void fit_collectives(Scenario& scenario);
 // How long programs may take to come to their end after the faults have stopped.
 Duration patience_of(const Scenario& scenario);
 
-// Recomputes all values that depend on others. It does not change a scenario that comes from generate().
+// Recomputes all values that depend on others. What it returns, it does not change again. A few draws of generate() break
+// its rules on purpose, for example with short limits on votes.
 void settle(Scenario& scenario);
 
 }  // namespace pccl::harness

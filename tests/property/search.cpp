@@ -32,6 +32,8 @@ void require_feasible(const Scenario& s) {
     REQUIRE(s.limits.tags_max >= s.workload.tags);
     REQUIRE(s.limits.entries_max >= s.workload.entries);
     for (const PeerPlan& plan : s.peers) REQUIRE(s.limits.stripes_max >= plan.stripes);
+    // A slow disk has the file of a state before the master gives up a member that waits for it.
+    REQUIRE(s.world.staging_max <= 12 * s.timeouts.peer);
     // One kind of collective runs beside updates, and nothing limits how long a vote is open.
     if (s.workload.beside != 0) {
         REQUIRE_FALSE((s.workload.sync && s.workload.tags != 0));
@@ -57,6 +59,7 @@ TEST_CASE("what the generator draws is settled") {
         INFO("seed " << seed);
         REQUIRE(sound(settled));
         require_feasible(scenario);
+        REQUIRE(scenario.timeouts.dial >= 2 * scenario.world.network.latency_high);
         settle(settled);
         REQUIRE(to_text(settled) == text);
     }
