@@ -89,7 +89,6 @@ bool Hosts::regroup(GroupId id, std::set<Edge>& wanted) {
     for (std::size_t i = 0; i < order.size(); ++i) {
         const Uuid& from = ring[order[i]];
         const Uuid& to = ring[order[(i + 1) % order.size()]];
-        if (rings_.marked(from, to)) return false;
         works = works && rings_.edges().up(from, to);
         wanted.emplace(from, to);
     }
