@@ -347,10 +347,9 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
     Draw first_turns(sim::mix(s.seed, 117));
     if (w.optimize_per_mille == 0 && !w.async_sync && first_turns.chance(200'000))
         w.early_update_per_mille = first_turns.number(100, 1000);
-    // The disk takes its time for the file of an incoming state, up to longer than a silent source is waited for.
     Draw staging(sim::mix(s.seed, 119));
     if (w.sync && (on & class_slow) && staging.chance(250'000))
-        s.world.staging_max = std::min(staging.log_uniform(10 * millisecond, 12 * s.timeouts.peer), 60 * second);
+        s.world.staging_max = staging.log_uniform(10 * millisecond, staging_time_outs * s.timeouts.peer);
     draw_interrupted_sync(s, on, peers_max);
     draw_given_up_midway(s, on, peers_max);
     draw_small_frames(s, on);

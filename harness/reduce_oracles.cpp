@@ -68,7 +68,7 @@ public:
         complaint_ = {};
         if (those_who_agree(own) || search(0, own) || tries_ >= tries_max) return {};
         if (!complaint_.oracle.empty()) return complaint_;
-        if (takes_part_uninvited(own, asked_before(own))) return {};
+        if (takes_part_uninvited(own, oldest_vote(own))) return {};
         std::string reason =
             formatted("{}: the result is not the operation over any {} of these inputs:", text(ledger_, own),
                       own.completion.world);
@@ -176,8 +176,9 @@ private:
         return true;
     }
 
-    // A vote that a liar repeated waits for the others. Since when it may wait: the operation before took all older ones.
-    Instant asked_before(const LaunchFact& own) const {
+    // A vote that a liar repeats waits until the others call. The last operation with this tag took all votes that were
+    // older than its launch, so only younger ones can wait for this one.
+    Instant oldest_vote(const LaunchFact& own) const {
         Instant since = 0;
         for (const LaunchFact& other : ledger_.launches) {
             const bool same = other.process == own.process && other.group == own.group && other.tag == own.tag;
@@ -210,7 +211,7 @@ private:
         }
         for (const std::size_t i : candidates_) {
             const LaunchFact& other = ledger_.launches[i];
-            // It has not noticed yet that an earlier operation succeeded.
+            // This one took part in an earlier operation, and learned of its success late.
             if (settled_[i] && other.completion.world != own.completion.world) continue;
             if (!ledger_.lives[other.life].liar && succeeded(other) && other.begin < decided &&
                 own.begin < other.end && other.output != own.output)

@@ -410,7 +410,7 @@ private:
     }
 
     void look_back() {
-        // A process that stands still for ever is as one that has died: its program may not have learned of a loss.
+        // A program that stands still for ever never learns that its machine has lost the run. Its life ends here.
         for (std::uint32_t node = 1; node < nodes(); ++node) {
             if (processes_[node] != nullptr && !processes_[node]->finished() && world_.paused(node))
                 processes_[node]->life_ended();

@@ -128,7 +128,6 @@ void fit_timeouts(Scenario& s) {
     const Duration slow = n.latency_high + n.latency_high * n.jitter_per_mille / 1000 + s.world.timer_late_max +
                           (n.tail_per_million != 0 ? n.tail_max : 0);
     s.timeouts.handshake = std::max(s.timeouts.handshake, std::min(300 * millisecond + 4 * slow, 5 * second));
-    s.world.staging_max = std::min(s.world.staging_max, std::min(12 * s.timeouts.peer, 60 * second));
     // A distant peer must be able to answer in time.
     if (n.latency_high > 300 * millisecond) s.timeouts.peer = std::max(s.timeouts.peer, 8 * n.latency_high);
     // A text as long as a frame must not take seconds.
@@ -361,7 +360,9 @@ void fit_computes(Scenario& s) {
     }
 }
 
-void fit_disks(Scenario& s) { s.world.staging_max = std::min(s.world.staging_max, 12 * s.timeouts.peer); }
+void fit_disks(Scenario& s) {
+    s.world.staging_max = std::min({s.world.staging_max, staging_time_outs * s.timeouts.peer, 60 * second});
+}
 
 void fit_beside(Scenario& s) {
     Workload& w = s.workload;

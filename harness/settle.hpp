@@ -28,7 +28,9 @@ void raise_slices(Scenario& scenario);
 // Makes windows and chunks so large that a turn takes seconds at most. A slower run is not stuck, but looks like it.
 void widen_windows(Scenario& scenario);
 void fit_computes(Scenario& scenario);
-// The file of an incoming state is there before the master gives up a member that shows no progress.
+// A slow disk has the file of an incoming state after so many peer time-outs at most. That is longer than a silent source
+// is waited for, and the master does not give up the receiver before.
+inline constexpr Duration staging_time_outs = 12;
 void fit_disks(Scenario& scenario);
 
 // Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
