@@ -264,6 +264,10 @@ Task<bool> Process::still_member(const Completion& failed) {
     if (failed.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
     const Completion c = co_await vote(CallKind::are_peers_pending);
     if (c.result == Result::success) co_return true;
+    const bool liars = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                   [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+    // A false vote can admit others while the program of the liar believes that it is alone. The call then waits for them.
+    if (liars && c.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
     Life& life = ledger_.lives[life_];
     if (interrupted_by(now())) {
         life.ended = true;
@@ -276,8 +280,6 @@ Task<bool> Process::still_member(const Completion& failed) {
         life.causes = {failed.cause, c.cause};
     }
     // A program that did not notice the loss goes on calling. Every call must fail; none may succeed alone.
-    const bool liars = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
-                                   [](const Fault& fault) { return fault.kind == FaultKind::liar; });
     const auto complain = [&](const char* what, const Completion& told) {
         std::string text =
             formatted("{} is lost, and {} said {}", ledger_.name(life_), what, sim::to_text(told.result));
