@@ -82,6 +82,8 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"one wrong byte in a piece of a scatter", "value"},
                           {"one wrong byte in what one member exchanged", "value"},
                           {"another count of a piece that was exchanged", "membership"},
+                          {"one wrong byte in a gather before a member lied", "value"},
+                          {"one wrong byte in the gather of one beside a liar", "parity"},
                           {"one wrong byte in what was sent", "value"},
                           {"a send that failed at one end", "one-outcome"},
                           {"a send that names another end", "membership"},
@@ -269,6 +271,13 @@ void tamper_with_sends(Ledger& ledger, Lie lie) {
     }
 }
 
+// The member sent false bytes at that time.
+void lie_of(Ledger& ledger, const LaunchFact& fact, Instant at) {
+    Life& liar = ledger.lives[fact.life];
+    liar.liar = true;
+    ledger.false_bytes.emplace_back(liar.node, at);
+}
+
 void tamper_with_collectives(Ledger& ledger, Lie lie) {
     const bool of_a_root = lie == Lie::root_blamed || lie == Lie::same_refused;
     const bool of_an_exchange = lie == Lie::exchanged_by_one || lie == Lie::count_exchanged;
@@ -284,6 +293,14 @@ void tamper_with_collectives(Ledger& ledger, Lie lie) {
     switch (lie) {
     case Lie::gather_of_all:
         for (LaunchFact* fact : operation) fact->output[0] ^= 1;
+        break;
+    case Lie::gathered_before_a_lie:
+        lie_of(ledger, *operation[2], operation[2]->end + second);
+        for (LaunchFact* fact : operation) fact->output[0] ^= 1;
+        break;
+    case Lie::gathered_apart:
+        lie_of(ledger, *operation[0], operation[0]->begin);
+        operation[1]->output[0] ^= 1;
         break;
     case Lie::gather_of_one: operation.back()->output[0] ^= 1; break;
     case Lie::scatter_of_one:

@@ -69,28 +69,30 @@ enum class Lie : std::uint8_t {
     fails_for_nothing,   // operations failed for all members without a cause
     waits_for_an_idler,  // a call waits much longer than the limit on votes for a program that makes none
     // Collectives other than an all-reduce.
-    gather_of_all,      // the same wrong byte in what all members gathered
-    gather_of_one,      // a wrong byte in what one member gathered
-    scatter_of_one,     // a wrong byte in a member's piece of a reduction
-    gather_failed,      // an all-gather failed for one member
-    piece_of_one,       // one member was told another count for a piece
-    another_index,      // one member was told the index of another one
-    younger_first,      // all members were told the members in another order
-    stranger_gathered,  // all members were told of a member that did not take part
-    rest_written,       // bytes behind the result changed
-    gathered_of_one,    // one member reports one received byte too many
-    root_blamed,        // a broadcast was refused because its root was no member, but it was
-    same_refused,       // a broadcast was refused because members differed, but they did not
-    gathered_at_root,   // a wrong byte in what the root of a gather got
-    scattered_to_one,   // a wrong byte in a member's piece of a scatter
-    exchanged_by_one,   // a wrong byte in what one member of an all_to_all got
-    count_exchanged,    // one member of an all_to_all was told another count for a piece
-    sent_to_one,        // a wrong byte in what the receiver of a send got
-    send_failed,        // a send failed at its sender alone
-    sent_to_another,    // a send names an end that it did not have
-    sent_received,      // a byte more received by a send
-    room_blamed,        // a send refused because its receiver had no room, which it had
-    end_blamed,         // a send refused because an end was no member, which it was
+    gather_of_all,          // the same wrong byte in what all members gathered
+    gather_of_one,          // a wrong byte in what one member gathered
+    scatter_of_one,         // a wrong byte in a member's piece of a reduction
+    gather_failed,          // an all-gather failed for one member
+    piece_of_one,           // one member was told another count for a piece
+    another_index,          // one member was told the index of another one
+    younger_first,          // all members were told the members in another order
+    stranger_gathered,      // all members were told of a member that did not take part
+    rest_written,           // bytes behind the result changed
+    gathered_of_one,        // one member reports one received byte too many
+    root_blamed,            // a broadcast was refused because its root was no member, but it was
+    same_refused,           // a broadcast was refused because members differed, but they did not
+    gathered_at_root,       // a wrong byte in what the root of a gather got
+    scattered_to_one,       // a wrong byte in a member's piece of a scatter
+    exchanged_by_one,       // a wrong byte in what one member of an all_to_all got
+    count_exchanged,        // one member of an all_to_all was told another count for a piece
+    gathered_before_a_lie,  // the same wrong byte in what all gathered, and a member lied later
+    gathered_apart,         // a wrong byte in what one member gathered, beside a liar
+    sent_to_one,            // a wrong byte in what the receiver of a send got
+    send_failed,            // a send failed at its sender alone
+    sent_to_another,        // a send names an end that it did not have
+    sent_received,          // a byte more received by a send
+    room_blamed,            // a send refused because its receiver had no room, which it had
+    end_blamed,             // a send refused because an end was no member, which it was
     count
 };
 

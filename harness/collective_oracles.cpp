@@ -58,6 +58,7 @@ public:
                 candidates_[i] = {&own};
             else
                 find_candidates(own, c.members[i], candidates_[i]);
+            if (candidates_[i].empty() && may_be_a_liar(c.members[i].peer)) candidates_[i] = {nullptr};
             if (candidates_[i].empty())
                 return wrong(formatted("peer {} with {} elements had not launched it", short_name(c.members[i].peer),
                                        c.members[i].count));
@@ -69,7 +70,7 @@ public:
         if (!complaint_.oracle.empty()) return complaint_;
         std::string reason = formatted("{}: its bytes are not those of its members:", text(ledger_, own));
         for (const auto& of_one : candidates_) {
-            for (const LaunchFact* fact : of_one) reason += "\n    " + text(ledger_, *fact);
+            for (const LaunchFact* fact : of_one) reason += fact == nullptr ? "" : "\n    " + text(ledger_, *fact);
         }
         return {"value", reason};
     }
@@ -157,6 +158,11 @@ public:
             why = "no program does that";
         }
         if (why == nullptr) return {};
+        // Or a member lied about what it launched.
+        const bool lies = std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& life) {
+            return life.liar && life.asked_at < own.end && life.gone_at > own.begin - excuses_.seat_kept();
+        });
+        if (lies && excuses_.use(Excuse::liar)) return {};
         // Or a stranger repeated what a member had launched before.
         if (replaying_strangers(ledger_, excuses_, own.begin, own.end) != 0 && excuses_.use(Excuse::copied_token))
             return {};
@@ -165,6 +171,28 @@ public:
 
 private:
     static constexpr std::uint64_t tries_max = 2'000;
+
+    // A liar may take part with another launch than that of its program. It may also have registered under a name that
+    // its program does not know.
+    bool may_be_a_liar(const Uuid& peer) const {
+        const auto of_peer = [&](const Life& life) { return life.peer == peer; };
+        const auto life = std::find_if(ledger_.lives.begin(), ledger_.lives.end(), of_peer);
+        return life != ledger_.lives.end() ? life->liar : !ledger_.liars.empty();
+    }
+
+    bool is_a_liar(const LaunchFact* fact) const { return fact == nullptr || ledger_.lives[fact->life].liar; }
+
+    // Whether one of the chosen members sent false bytes, of which nobody else can tell that they are false. The others
+    // must agree all the same.
+    bool falsified(const LaunchFact& own) const {
+        const auto by = [&](const LaunchFact* fact) {
+            return fact == nullptr ||
+                   std::any_of(ledger_.false_bytes.begin(), ledger_.false_bytes.end(), [&](const auto& bytes) {
+                       return bytes.first == ledger_.lives[fact->life].node && bytes.second <= own.end;
+                   });
+        };
+        return std::any_of(chosen_.begin(), chosen_.end(), by) && excuses_.use(Excuse::liar);
+    }
 
     Uuid peer_of(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer; }
 
@@ -249,7 +277,7 @@ private:
         const std::size_t index = chosen_.size();
         if (index == candidates_.size()) {
             ++tries_;
-            return has_value(own) && agree(own);
+            return (has_value(own) || falsified(own)) && agree(own);
         }
         for (const LaunchFact* candidate : candidates_[index]) {
             if (tries_ >= tries_max) return false;
@@ -262,6 +290,7 @@ private:
 
     // The result, computed from the inputs of the chosen launches, which are in the order of indices.
     bool has_value(const LaunchFact& own) const {
+        if (std::find(chosen_.begin(), chosen_.end(), nullptr) != chosen_.end()) return false;
         const std::size_t element = element_bytes(own.shape.type);
         const std::vector<std::uint8_t>& output = own.output;
         if (output.size() != result_bytes(own, peer_of(own))) return false;
@@ -340,7 +369,7 @@ private:
         const bool shared = gives_all_the_same(own.collective.kind);
         std::vector<const LaunchFact*> departed;
         for (const LaunchFact* other : chosen_) {
-            if (other == &own) continue;
+            if (other == &own || is_a_liar(other)) continue;
             const Completion& c = other->completion;
             if (succeeded(*other)) {
                 const bool same = same_members(own, *other);
@@ -359,6 +388,7 @@ private:
         }
         for (std::size_t i = 0; keeps_order_ && i < chosen_.size(); ++i) {
             for (std::size_t k = i + 1; k < chosen_.size(); ++k) {
+                if (is_a_liar(chosen_[i]) || is_a_liar(chosen_[k])) continue;
                 if (ledger_.lives[chosen_[k]->life].connected_at < ledger_.lives[chosen_[i]->life].asked_at)
                     return complain("membership", *chosen_[i], *chosen_[k], "a member has an index below an older one");
             }
@@ -391,7 +421,8 @@ sim::Violation check_collectives(const Scenario& scenario, const Ledger& ledger,
     if (scenario.workload.collectives_per_mille == 0 || scenario.workload.many_window != 0) return {};
     CollectiveCheck check(scenario, ledger, excuses);
     for (const LaunchFact& fact : ledger.launches) {
-        if (fact.end == open_end || fact.collective.kind == CollectiveKind::send) continue;
+        if (fact.end == open_end || fact.collective.kind == CollectiveKind::send || ledger.lives[fact.life].liar)
+            continue;
         sim::Violation violation;
         if (fact.completion.result != Result::success)
             violation = check.refusal(fact);

@@ -48,16 +48,13 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     n.window_high = std::max(n.window_high, n.window_low);
     s.core.clear();
     s.claim = Claim::all_end;
-    s.world.wrong_chunks_per_million = s.world.long_texts_per_million = 0;
     Workload& w = s.workload;
-    w.collectives_per_mille = w.mismatch_per_mille = w.schema_per_mille = w.hasty_revision_per_mille = 0;
-    w.odd_strategy_per_mille = w.cross_per_mille = 0;
-    w.checkpoints = false;
+    Draw collectives(sim::mix(s.seed, 934));
+    if (collectives.chance(300'000)) w.collectives_per_mille = 0;
     w.tags = std::max(w.tags, 1u);
     for (PeerPlan& plan : s.peers) {
         if (draw.chance(800'000)) plan.group = 0;
         plan.turns = std::max(plan.turns, 6u);
-        plan.gang = {};  // the others of a liar's gang are lost with it
     }
     // A vote that never comes is a program that makes no call: only the limit on votes ends it.
     const Duration round_trip = 2 * n.latency_high * (1000 + n.jitter_per_mille) / 1000;
@@ -87,6 +84,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         s.faults.push_back(f);
     }
     sort_by_time(s.faults);
+    fit_liars(s);
     fit_beside(s);
 }
 

@@ -373,6 +373,17 @@ void fit_beside(Scenario& s) {
     w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
 }
 
+void fit_liars(Scenario& s) {
+    if (std::none_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.kind == FaultKind::liar; }))
+        return;
+    Workload& w = s.workload;
+    w.mismatch_per_mille = w.schema_per_mille = w.hasty_revision_per_mille = 0;
+    w.odd_strategy_per_mille = w.cross_per_mille = 0;
+    w.checkpoints = false;
+    s.world.wrong_chunks_per_million = s.world.long_texts_per_million = 0;
+    for (PeerPlan& plan : s.peers) plan.gang = {};
+}
+
 // Symbolic payload has no pieces to compare. A call for many tags does not tell who took part.
 void fit_collectives(Scenario& s) {
     Workload& w = s.workload;
@@ -397,6 +408,7 @@ void settle(Scenario& s) {
     }
     raise_slices(s);
     fit_limits(s);
+    fit_liars(s);
     fit_workload(s);
     widen_windows(s);
     fit_units(s);

@@ -36,6 +36,8 @@ void fit_disks(Scenario& scenario);
 // Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
 // that depends on a call from which all have just returned, and no limit on votes (harness/threads.cpp).
 void fit_beside(Scenario& scenario);
+// Beside a liar there are no programs that do what the rules forbid, and no gangs: the others of its gang are lost with it.
+void fit_liars(Scenario& scenario);
 // Programs launch other collectives only where their results can be checked.
 void fit_collectives(Scenario& scenario);
 

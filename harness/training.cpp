@@ -276,12 +276,12 @@ Task<bool> Process::reduce_all() {
 bool Process::given_up(const Completion& completion) const {
     const Cause& cause = completion.cause;
     if (cause.has(CauseKind::too_many_members)) return true;  // check_collectives judges it
-    if (completion.result == Result::internal_error) return cause.has(CauseKind::tag_failed_often);
-    // A member that lies may say that it can never run an operation.
-    const auto lies = [](const Fault& fault) { return fault.kind == FaultKind::liar; };
-    if (cause.has(CauseKind::member_cannot) &&
-        std::any_of(scenario_.faults.begin(), scenario_.faults.end(), lies))
-        return true;
+    // A member that lies may say that it gives a tag up, for any reason, or that it can never run an operation.
+    const bool lies = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                                  [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+    if (completion.result == Result::internal_error)
+        return cause.has(CauseKind::tag_failed_often) || (lies && cause.has(CauseKind::tag_given_up));
+    if (lies && cause.has(CauseKind::member_cannot)) return true;
     return completion.result == Result::invalid_usage &&
            ((scenario_.timeouts.vote != 0 &&
              (cause.has(CauseKind::calls_crossed) || cause.has(CauseKind::vote_awaited))) ||

@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 using namespace pccl;
 using namespace pccl::harness;
 
@@ -37,6 +39,11 @@ void require_feasible(const Scenario& s) {
     if (s.workload.beside != 0) {
         REQUIRE_FALSE((s.workload.sync && s.workload.tags != 0));
         REQUIRE(s.timeouts.vote == 0);
+    }
+    // The others of a gang are lost with a liar, and no program breaks rules beside it.
+    if (std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.kind == FaultKind::liar; })) {
+        REQUIRE(std::all_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& plan) { return plan.gang.none(); }));
+        REQUIRE(s.workload.mismatch_per_mille + s.workload.cross_per_mille == 0);
     }
     // A lasting fault does not touch the core, wherever its trigger happens.
     for (const Fault& fault : s.faults)
