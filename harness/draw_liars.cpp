@@ -14,7 +14,7 @@ using sim::Draw;
 
 namespace {
 
-constexpr std::uint32_t liars_per_million = 60'000;  // of the half of the runs in which the class is on
+constexpr std::uint32_t liars_per_million = 100'000;  // of the half of the runs in which the class is on
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     s.claim = Claim::all_end;
     Workload& w = s.workload;
     Draw collectives(sim::mix(s.seed, 934));
-    if (collectives.chance(300'000)) w.collectives_per_mille = 0;
+    w.collectives_per_mille = collectives.chance(500'000) ? collectives.number(200, 1000) : 0;
     w.tags = std::max(w.tags, 1u);
     for (PeerPlan& plan : s.peers) {
         if (draw.chance(800'000)) plan.group = 0;

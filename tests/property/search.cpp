@@ -28,6 +28,10 @@ std::vector<std::string> corpus_of(std::uint64_t seed, int runs, std::uint64_t* 
     return texts;
 }
 
+bool has_a_liar(const Scenario& s) {
+    return std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.kind == FaultKind::liar; });
+}
+
 // Whether a correct run can do what the scenario asks for.
 void require_feasible(const Scenario& s) {
     REQUIRE(s.limits.peers_max >= s.peers.size());
@@ -41,7 +45,7 @@ void require_feasible(const Scenario& s) {
         REQUIRE(s.timeouts.vote == 0);
     }
     // The others of a gang are lost with a liar, and no program breaks rules beside it.
-    if (std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.kind == FaultKind::liar; })) {
+    if (has_a_liar(s)) {
         REQUIRE(std::all_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& plan) { return plan.gang.none(); }));
         REQUIRE(s.workload.mismatch_per_mille + s.workload.cross_per_mille == 0);
     }
@@ -60,15 +64,16 @@ TEST_CASE("times that depend on each other fit, whichever was drawn last") {
 }
 
 TEST_CASE("what the generator draws is settled") {
-    // Some of its scenarios break such a rule on purpose: those about the limit on votes, beside a member that lies too,
-    // or about windows.
-    std::size_t unchanged = 0;
+    // Some of its scenarios break such a rule on purpose: those about the limit on votes, or about windows. Beside a member
+    // that lies the limit is always short.
+    std::size_t unchanged = 0, without_liar = 0;
     for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
         const Scenario scenario = generate(seed);
         Scenario settled = scenario;
         settle(settled);
         const std::string text = to_text(settled);
-        unchanged += text == to_text(scenario) ? 1 : 0;
+        without_liar += has_a_liar(scenario) ? 0 : 1;
+        unchanged += !has_a_liar(scenario) && text == to_text(scenario) ? 1 : 0;
         INFO("seed " << seed);
         REQUIRE(sound(settled));
         require_feasible(scenario);
@@ -76,7 +81,8 @@ TEST_CASE("what the generator draws is settled") {
         settle(settled);
         REQUIRE(to_text(settled) == text);
     }
-    CHECK(unchanged > 2'600);
+    CHECK(without_liar > 2'700);
+    CHECK(unchanged * 100 > without_liar * 88);
 }
 
 TEST_CASE("a changed scenario is sound, settled, and survives its text") {
