@@ -85,6 +85,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"one wrong byte in a gather before a member lied", "value"},
                           {"one wrong byte in the gather of one beside a liar", "parity"},
                           {"one wrong byte in what was sent", "value"},
+                          {"one wrong byte in a send before a member lied", "value"},
                           {"a send that failed at one end", "one-outcome"},
                           {"a send that names another end", "membership"},
                           {"a send that received a byte more", "numbers"},
@@ -253,6 +254,13 @@ void tamper_with_sends(Ledger& ledger, Lie lie) {
         if (sends == ledger.launches.end()) continue;
         switch (lie) {
         case Lie::sent_to_one: last->output[0] ^= 1; break;
+        case Lie::sent_before_a_lie:
+            for (const LaunchFact& fact : ledger.launches) {
+                if (fact.life != last->life && fact.life != sends->life)
+                    ledger.false_bytes.emplace_back(ledger.lives[fact.life].node, last->end + second);
+            }
+            last->output[0] ^= 1;
+            break;
         case Lie::send_failed: fail(sends->completion, Result::rank_connection_lost); break;
         case Lie::sent_to_another: last->completion.members[1].peer = Uuid{{1}}; break;
         case Lie::sent_received: ++last->completion.received_bytes; break;

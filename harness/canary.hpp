@@ -88,6 +88,7 @@ enum class Lie : std::uint8_t {
     gathered_before_a_lie,  // the same wrong byte in what all gathered, and a member lied later
     gathered_apart,         // a wrong byte in what one member gathered, beside a liar
     sent_to_one,            // a wrong byte in what the receiver of a send got
+    sent_before_a_lie,      // the same, and a member lied later
     send_failed,            // a send failed at its sender alone
     sent_to_another,        // a send names an end that it did not have
     sent_received,          // a byte more received by a send

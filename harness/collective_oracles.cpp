@@ -58,7 +58,7 @@ public:
                 candidates_[i] = {&own};
             else
                 find_candidates(own, c.members[i], candidates_[i]);
-            if (candidates_[i].empty() && may_be_a_liar(c.members[i].peer)) candidates_[i] = {nullptr};
+            if (candidates_[i].empty() && may_be_a_liar(ledger_, c.members[i].peer)) candidates_[i] = {nullptr};
             if (candidates_[i].empty())
                 return wrong(formatted("peer {} with {} elements had not launched it", short_name(c.members[i].peer),
                                        c.members[i].count));
@@ -159,10 +159,7 @@ public:
         }
         if (why == nullptr) return {};
         // Or a member lied about what it launched.
-        const bool lies = std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& life) {
-            return life.liar && life.asked_at < own.end && life.gone_at > own.begin - excuses_.seat_kept();
-        });
-        if (lies && excuses_.use(Excuse::liar)) return {};
+        if (liar_beside(ledger_, excuses_, own.begin, own.end) && excuses_.use(Excuse::liar)) return {};
         // Or a stranger repeated what a member had launched before.
         if (replaying_strangers(ledger_, excuses_, own.begin, own.end) != 0 && excuses_.use(Excuse::copied_token))
             return {};
@@ -172,24 +169,13 @@ public:
 private:
     static constexpr std::uint64_t tries_max = 2'000;
 
-    // A liar may take part with another launch than that of its program. It may also have registered under a name that
-    // its program does not know.
-    bool may_be_a_liar(const Uuid& peer) const {
-        const auto of_peer = [&](const Life& life) { return life.peer == peer; };
-        const auto life = std::find_if(ledger_.lives.begin(), ledger_.lives.end(), of_peer);
-        return life != ledger_.lives.end() ? life->liar : !ledger_.liars.empty();
-    }
-
     bool is_a_liar(const LaunchFact* fact) const { return fact == nullptr || ledger_.lives[fact->life].liar; }
 
     // Whether one of the chosen members sent false bytes, of which nobody else can tell that they are false. The others
     // must agree all the same.
     bool falsified(const LaunchFact& own) const {
         const auto by = [&](const LaunchFact* fact) {
-            return fact == nullptr ||
-                   std::any_of(ledger_.false_bytes.begin(), ledger_.false_bytes.end(), [&](const auto& bytes) {
-                       return bytes.first == ledger_.lives[fact->life].node && bytes.second <= own.end;
-                   });
+            return fact == nullptr || sent_false_bytes(ledger_, ledger_.lives[fact->life].node, own.end);
         };
         return std::any_of(chosen_.begin(), chosen_.end(), by) && excuses_.use(Excuse::liar);
     }

@@ -56,6 +56,27 @@ inline std::size_t replaying_strangers(const Ledger& ledger, const Excuses& excu
         }));
 }
 
+// Whether a member lied about that time, so that an error may have any reason.
+inline bool liar_beside(const Ledger& ledger, const Excuses& excuses, core::Instant begin, core::Instant end) {
+    return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+        return life.liar && life.asked_at < end && life.gone_at > begin - excuses.seat_kept();
+    });
+}
+
+// A liar may take part with another launch than that of its program. It may also have registered under a name that its
+// program does not know.
+inline bool may_be_a_liar(const Ledger& ledger, const core::Uuid& peer) {
+    const auto life =
+        std::find_if(ledger.lives.begin(), ledger.lives.end(), [&](const Life& one) { return one.peer == peer; });
+    return life != ledger.lives.end() ? life->liar : !ledger.liars.empty();
+}
+
+// Whether the node sent bytes before `end` of which no other member can tell that they are false.
+inline bool sent_false_bytes(const Ledger& ledger, std::uint32_t node, core::Instant end) {
+    return std::any_of(ledger.false_bytes.begin(), ledger.false_bytes.end(),
+                       [&](const auto& bytes) { return bytes.first == node && bytes.second <= end; });
+}
+
 template <class Fact>
 std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& facts) {
     std::vector<Intervals> index(ledger.lives.size());

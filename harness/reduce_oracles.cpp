@@ -223,15 +223,10 @@ private:
     // Whether one of the chosen members sent false bytes for it, of which nobody else can tell that they are false. The
     // others must agree all the same.
     bool falsified(const LaunchFact& own) {
-        return std::any_of(chosen_.begin(), chosen_.end(),
-                           [&](std::size_t i) {
-                               const std::uint32_t node = ledger_.lives[ledger_.launches[i].life].node;
-                               return std::any_of(ledger_.false_bytes.begin(), ledger_.false_bytes.end(),
-                                                  [&](const auto& bytes) {
-                                                      return bytes.first == node && bytes.second <= own.end;
-                                                  });
-                           }) &&
-               excuses_.use(Excuse::liar);
+        const auto by = [&](std::size_t i) {
+            return sent_false_bytes(ledger_, ledger_.lives[ledger_.launches[i].life].node, own.end);
+        };
+        return std::any_of(chosen_.begin(), chosen_.end(), by) && excuses_.use(Excuse::liar);
     }
 
     bool complain(const char* oracle, const LaunchFact& own, const LaunchFact& other, const char* what) {

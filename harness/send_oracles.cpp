@@ -1,6 +1,7 @@
 // The oracle for sends. Each end is judged by the launches of the other one that were open at the same time.
 #include "core/base/format.hpp"
 #include "core/numeric/types.hpp"
+#include "harness/facts.hpp"
 #include "harness/intervals.hpp"
 #include "harness/sends.hpp"
 #include "net-sim/describe.hpp"
@@ -14,8 +15,6 @@ namespace pccl::harness {
 using namespace core;
 
 namespace {
-
-bool succeeded(const LaunchFact& fact) { return fact.end != open_end && fact.completion.result == Result::success; }
 
 class SendCheck {
 public:
@@ -47,6 +46,8 @@ public:
             found = complaint.oracle.empty();
         });
         if (found) return {};
+        const Uuid& far = gives ? own.collective.target : own.collective.root;
+        if (may_be_a_liar(ledger_, far) && excuses_.use(Excuse::liar)) return {};
         return complaint.oracle.empty() ? wrong("membership", "the other end had not launched it") : complaint;
     }
 
@@ -78,7 +79,8 @@ public:
             says(CauseKind::too_many_pieces) || says(CauseKind::vote_of_unknown_type) ||
             says(CauseKind::vote_input_misfits))
             why = "no program does that";
-        if (why == nullptr) return {};
+        if (why == nullptr || (liar_beside(ledger_, excuses_, own.begin, own.end) && excuses_.use(Excuse::liar)))
+            return {};
         return {"progress", formatted("{}, though {}: {}", to_text(c.cause), why, text(own))};
     }
 
@@ -88,6 +90,14 @@ private:
         return {fact.group, fact.collective.root, fact.collective.target, fact.tag};
     }
     bool is_sender(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer == fact.collective.root; }
+
+    // Whether a member, on the way from one to the other, sent other bytes than it had.
+    bool falsified(const LaunchFact& takes) {
+        const auto falsifies = [&](const Life& life) {
+            return life.group == takes.group && sent_false_bytes(ledger_, life.node, takes.end);
+        };
+        return std::any_of(ledger_.lives.begin(), ledger_.lives.end(), falsifies) && excuses_.use(Excuse::liar);
+    }
 
     std::string text(const LaunchFact& f) const {
         return formatted("{} {} tag {} between {} and {} type {} count {} room {} [{} us .. {}] {}",
@@ -120,7 +130,8 @@ private:
         };
         const std::size_t bytes = gives.collective.count * element_bytes(gives.shape.type);
         const auto& got = takes.output;
-        if (succeeded(takes) && (got.size() != bytes || !std::equal(got.begin(), got.end(), gives.input.begin())))
+        if (succeeded(takes) && (got.size() != bytes || !std::equal(got.begin(), got.end(), gives.input.begin())) &&
+            !falsified(takes))
             return complain("value", "the receiver has other bytes than were sent");
         if (other.end == open_end || succeeded(other)) return {};
         if (!excuses_.refuses(Excuse::departed) && ledger_.departed(other.life, other.completion, other.end)) {
@@ -145,7 +156,8 @@ sim::Violation check_sends(const Scenario& scenario, const Ledger& ledger, Excus
     if (scenario.workload.sends_per_mille == 0) return {};
     SendCheck check(ledger, excuses);
     for (const LaunchFact& fact : ledger.launches) {
-        if (fact.collective.kind != CollectiveKind::send || fact.end == open_end) continue;
+        if (fact.collective.kind != CollectiveKind::send || fact.end == open_end || ledger.lives[fact.life].liar)
+            continue;
         const sim::Violation violation =
             fact.completion.result == Result::success ? check.success(fact) : check.failure(fact);
         if (!violation.oracle.empty()) return violation;

@@ -389,11 +389,10 @@ void fit_collectives(Scenario& s) {
     Workload& w = s.workload;
     if (s.world.symbolic || w.many_window != 0 || is_huge(s)) w.collectives_per_mille = 0;
     if (w.collectives_per_mille == 0) w.pieces_per_mille = 0;
-    // The members that are named send to each other. If the journal is lost, one of them may know of no success; if one
-    // lies, of another one. A visitor goes in the middle of a turn. Collectives beside updates have no turns.
-    const bool forgets = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
-        return concerns_the_journal(f.kind) || f.kind == FaultKind::liar;
-    });
+    // The members that are named send to each other. If the journal is lost, one of them may know of no success. A
+    // visitor goes in the middle of a turn. Collectives beside updates have no turns.
+    const bool forgets =
+        std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return concerns_the_journal(f.kind); });
     if (w.collectives_per_mille == 0 || w.beside != 0 || w.visit_per_mille != 0 || forgets) w.sends_per_mille = 0;
 }
 
