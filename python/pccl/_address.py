@@ -26,9 +26,9 @@ class Address(NamedTuple):
     port: int
     endpoint: Endpoint | None  # None if the host is a name
 
-    def resolve(self) -> list[Endpoint]:
+    def resolve(self, seconds: float | None = None) -> list[Endpoint]:
         """Returns the addresses of the host. The lookup runs in another thread, because it blocks in the system: so a
-        signal can interrupt this call, and it gives up after 10 s."""
+        signal can interrupt this call, and it gives up after 10 s, or after so many seconds."""
         if self.endpoint is not None:
             return [self.endpoint]
         found: list[Endpoint] = []
@@ -45,9 +45,10 @@ class Address(NamedTuple):
 
         thread = threading.Thread(target=look_up, name="pccl-lookup", daemon=True)
         thread.start()
-        thread.join(_LOOKUP_S)
+        wait = _LOOKUP_S if seconds is None else min(_LOOKUP_S, max(seconds, 0.0))
+        thread.join(wait)
         if thread.is_alive() or not found:
-            why = errors[0] if errors else f"no answer within {_LOOKUP_S:.0f} s"
+            why = errors[0] if errors else f"no answer within {wait:.3g} s"
             raise PCCLMasterConnectionError(
                 Result.MASTER_CONNECTION_FAILED,
                 "Communicator.connect",

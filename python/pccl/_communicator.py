@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import threading
 import time
 from collections import deque
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 from pccl import _lifetime, _native, _staging
-from pccl._address import parse
+from pccl._address import Endpoint, parse
 from pccl._collectives import _Seen
 from pccl._enums import Attribute, CommunicatorState, DeviceType, Result, SharedStateSyncStrategy
 from pccl._errors import (
@@ -46,6 +48,8 @@ class Settings(TypedDict, total=False):
 _SETTINGS = Settings.__annotations__.keys()
 # In these settings 0 is a value. In the C interface 0 means "not given", so they are passed as PCCL_CONFIG_NONE.
 _SETTINGS_WITH_ZERO = {"master_timeout_ms", "max_scratch_bytes"}
+_SETTINGS_OF_TEXT = {"name", "bind_address", "advertise_address", "port_range", "tcp_congestion", "invite"}
+_SETTINGS_OF_64_BITS = {"peer_timeout_ms", "master_timeout_ms", "max_scratch_bytes"}
 _CONFIG_NONE = -1
 _SECONDS_BETWEEN_ATTEMPTS = 1.0
 
@@ -118,6 +122,7 @@ class Communicator(Reductions):
         self._settings = dict(map(_setting, settings.items())) | _gang_settings(gang, gang_timeout_s)
         self._gang = gang
         self._closed = False
+        self._closing = threading.RLock()
         self._was_connected = False
         # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This
         # keeps the arrays alive if the program has dropped them.
@@ -125,11 +130,12 @@ class Communicator(Reductions):
         # All keys of _in_flight, and some that it no longer has; the order in which _release_done_arrays() checks them.
         self._in_flight_order: deque[int] = deque()
         self._comm: _native.Comm | None = None
+        self._endpoint = self._target.endpoint  # that of _comm
         self._seen = _Seen()
         self._order = ()
         _lifetime.begin()
-        if self._target.endpoint is not None:
-            self._comm = self._create(*self._target.endpoint)
+        if self._endpoint is not None:
+            self._comm = self._create(*self._endpoint)
         _lifetime.communicators.add(self)
 
     @classmethod
@@ -184,7 +190,7 @@ class Communicator(Reductions):
                     rest = _SECONDS_BETWEEN_ATTEMPTS if end is None else end - time.monotonic()
                     time.sleep(min(_SECONDS_BETWEEN_ATTEMPTS, max(0.0, rest)))
                 try:
-                    self._connect_once()
+                    self._connect_once(end)
                     return
                 except PCCLMasterConnectionError as error:
                     failure = error
@@ -197,26 +203,35 @@ class Communicator(Reductions):
             f"Failed to connect to the master node at {self._target.text} after {attempts}: {failure.cause}",
         ) from None
 
-    def _connect_once(self) -> None:
-        if self._closed or self._target.endpoint is not None:
+    def _connect_once(self, end: float | None) -> None:
+        if self._closed or self._target.endpoint is not None or self.state is CommunicatorState.MEMBER:
             self._live().connect()
             self._was_connected = True
             return
-        # The address is a host name. It may have several IP addresses, which may change between attempts. Each of them
-        # needs a new native communicator.
+        # The address is a host name. It may have several IP addresses, which may change between attempts.
         failure: PCCLError | None = None
-        for endpoint in self._target.resolve():
-            former, self._comm, self._was_connected = self._comm, self._create(*endpoint), False
-            if former is not None:
-                former.close()
+        for endpoint in self._target.resolve(None if end is None else end - time.monotonic()):
             try:
-                self._comm.connect()
+                self._comm_at(endpoint).connect()
                 self._was_connected = True
                 return
             except PCCLMasterConnectionError as error:
                 failure = error
         assert failure is not None
         raise failure
+
+    def _comm_at(self, endpoint: Endpoint) -> _native.Comm:
+        """Another address of the master needs another native communicator. It counts anew."""
+        with self._closing:
+            if self._closed or endpoint == self._endpoint:
+                return self._live()
+            former, self._comm = self._comm, self._create(*endpoint)
+            self._endpoint, self._was_connected = endpoint, False
+            if self._order:
+                self._comm.set_piece_order(self._order)
+        if former is not None:
+            former.close()
+        return self._live()
 
     def get_attribute(self, attribute: Attribute) -> int:
         """Returns a number of members, groups or gangs, as of the last call that returned. Never blocks. When this peer
@@ -413,11 +428,17 @@ class Communicator(Reductions):
         """Leaves the run and frees everything. Usually blocks for some seconds at most. Calls that wait in other threads
         fail. May be called again. After it, all other methods raise PCCLUsageError."""
         self._closed = True
-        comm = self._comm
-        if comm is not None:
-            comm.close()
-        self._in_flight.clear()
-        self._in_flight_order.clear()
+        # A second thread waits here: the arrays may go only when the first one is done.
+        with self._closing:
+            if self._comm is not None:
+                self._comm.close()
+            self._in_flight.clear()
+            self._in_flight_order.clear()
+
+    def __del__(self) -> None:
+        # Without it the arrays in flight would go first, and the communicator that writes to them last.
+        if hasattr(self, "_seen"):
+            self.close()
 
     def __enter__(self) -> Communicator:
         return self
@@ -458,15 +479,23 @@ class Communicator(Reductions):
 def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
     """Converts a name and its value to the form of the C interface, where 0 means "not given"."""
     name, value = given
-    if value is None or isinstance(value, str):
+    if value is None:
         return given
+    if name in _SETTINGS_OF_TEXT:
+        if isinstance(value, str):
+            return given
+        raise argument_error("Communicator", f"{name} is {value!r}; use a string, or leave it out")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise argument_error("Communicator", f"{name} is {value!r}; use a whole number, or leave it out") from None
     if value == 0 and name in _SETTINGS_WITH_ZERO:
         return name, _CONFIG_NONE
-    if value <= 0:
+    if not 0 < value < 1 << (63 if name in _SETTINGS_OF_64_BITS else 32):
         raise argument_error(
             "Communicator", f"{name} is {value}; use a number from the table in docs/settings.md, or leave it out"
         )
-    return given
+    return name, value
 
 
 def _gang_settings(gang: tuple[str, int, int] | None, timeout_s: float | None) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class _Notifier:
             for callback in callbacks:
                 try:
                     callback(handle)
-                except Exception:
+                except BaseException:  # SystemExit, too: this thread serves all communicators
                     logging.getLogger("pccl").exception("a callback of a collective failed")
             del handle, callbacks
 

@@ -54,9 +54,9 @@ class PieceCollectives(Collectives):
         """
         function = "Communicator.gather"
         with limit(timeout, function):
-            order = self._order
+            order, room = self._order, self._room_at(recv, root, function)
             info = self._run(self._gathering_at(send, recv, root, tag, function))
-            return self._gathered_at(recv, root, info, order)
+            return _gathered(room, info, order)
 
     def gather_async(
         self, send: Array, recv: Array | None, *, root: bytes | Member, tag: int = 0
@@ -70,9 +70,10 @@ class PieceCollectives(Collectives):
         :raises PCCLTooFewPeersError: alone in the group, or out of the run.
         :raises PCCLArgumentError: an array cannot be used in place, or the tag is launched already.
         """
-        call = self._gathering_at(send, recv, root, tag, "Communicator.gather_async")
-        order = self._order
-        return self._launch(call, lambda info: self._gathered_at(recv, root, info, order))
+        function = "Communicator.gather_async"
+        order, room = self._order, self._room_at(recv, root, function)
+        call = self._gathering_at(send, recv, root, tag, function)
+        return self._launch(call, lambda info: _gathered(room, info, order))
 
     def scatter(
         self,
@@ -172,11 +173,9 @@ class PieceCollectives(Collectives):
 
     # ---- the calls
 
-    def _gathered_at(
-        self, recv: Array | None, root: bytes | Member, info: CollectiveInfo, order: Sequence[int]
-    ) -> Gathered:
-        is_root = _root(root, "Communicator.gather") == self.peer_id
-        return _pieces_of(recv, info, order) if is_root and recv is not None else Gathered([], info)
+    # Asked before the launch, because this peer may have another id when the result is read.
+    def _room_at(self, recv: Array | None, root: bytes | Member, function: str) -> Array | None:
+        return recv if _root(root, function) == self.peer_id else None
 
     def _gathering_at(
         self, send: Array, recv: Array | None, root: bytes | Member, tag: int, function: str
@@ -271,6 +270,10 @@ class PieceCollectives(Collectives):
                 function, f"send has {elements} elements, and the counts are {sum(numbers)} together"
             )
         return 0, (len(numbers), numbers)
+
+
+def _gathered(recv: Array | None, info: CollectiveInfo, order: Sequence[int]) -> Gathered:
+    return Gathered([], info) if recv is None else _pieces_of(recv, info, order)
 
 
 def _own(index: int, counts: Sequence[int]) -> int:

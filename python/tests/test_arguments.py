@@ -177,6 +177,15 @@ def test_other_arguments() -> None:
         communicator.connect(n_attempts=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("peer_timeout_ms", 1500.5), ("peer_timeout_ms", "5000"), ("multiplex_chunk_size", 1 << 40), ("name", 5)],
+)
+def test_settings_of_another_type(name: str, value: Any) -> None:
+    with pytest.raises(pccl.PCCLArgumentError, match=name):
+        pccl.Communicator("127.0.0.1:1", **{name: value})
+
+
 def test_errors_survive_optimization() -> None:
     program = """
 import pccl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -120,6 +121,15 @@ def test_callbacks(pair: Pair) -> None:
     assert called == [("early", handle), ("late", handle)]
 
 
+def test_a_callback_that_exits_stops_no_other(pair: Pair) -> None:
+    called = threading.Event()
+    _, handle = launch(pair.first, 1)
+    handle.add_done_callback(lambda _: sys.exit(3))
+    _, answer = launch(pair.second, 2)
+    answer.add_done_callback(lambda _: called.set())
+    assert called.wait(PATIENCE_S)
+
+
 def test_asyncio(run_peers: RunPeers) -> None:
     def body(communicator: pccl.Communicator, index: int) -> None:
         async def reduce() -> int:
@@ -182,6 +192,56 @@ def test_arrays_live_as_long_as_the_reduction(pair: Pair) -> None:
         assert handle.wait()[0] and answer.wait()[0]
         deadline -= 1
     assert seen() is None
+
+
+class ClosingComm:
+    """Stands before the native communicator, and notes whether an array lives while that one closes."""
+
+    def __init__(self, comm: Any, array: weakref.ref[Any], inside: Callable[[], object] = lambda: None) -> None:
+        self._comm, self._array, self._inside, self._closed = comm, array, inside, False
+        self.lived: list[bool] = []
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._inside()
+        self.lived.append(self._array() is not None)
+        self._comm.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+
+def test_a_dropped_communicator_closes_before_its_arrays_go(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    comm = pair.first._comm = ClosingComm(pair.first._comm, weakref.ref(array))
+    del array, handle
+    pair.first = pair.second
+    gc.collect()
+    assert comm.lived == [True]
+
+
+def test_two_threads_close_and_the_arrays_stay_until_the_end(pair: Pair) -> None:
+    array, handle = launch(pair.first, 1)
+    begun, second_done = threading.Event(), threading.Event()
+
+    def inside() -> None:
+        begun.set()
+        second_done.wait(0.2)  # the second one waits for this one
+
+    comm = pair.first._comm = ClosingComm(pair.first._comm, weakref.ref(array), inside)
+    del array, handle
+
+    def close(index: int) -> None:
+        if index == 1:
+            assert begun.wait(PATIENCE_S)
+        pair.first.close()
+        if index == 1:
+            second_done.set()
+
+    run_threads(2, close)
+    assert comm.lived == [True]
 
 
 class CountingOperation:

@@ -91,6 +91,85 @@ def test_a_name_of_several_addresses(addresses: tuple[str, str], master: str, mo
         assert communicator.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
 
 
+def test_a_name_joins_again_with_the_same_communicator(master: str) -> None:
+    with pccl.Communicator("localhost:" + master.split(":")[1]) as communicator:
+        communicator.connect()
+        peer = communicator.peer_id
+        with pytest.raises(pccl.PCCLUsageError, match="connected already"):
+            communicator.connect()
+        assert communicator.peer_id == peer
+        communicator.abort()
+        communicator.connect()
+        assert communicator.stats()["membership"]["connects"] == 2
+
+
+def test_another_address_of_a_name_keeps_the_order_of_pieces(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = ["127.0.0.1"]
+
+    def look_up(host: str, port: int, **_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pccl.Communicator("host.invalid:" + master.split(":")[1]) as communicator:
+        communicator.connect(n_attempts=1)
+        communicator.set_piece_order([1, 0])
+        communicator.abort()
+        made: list[Any] = []
+        create = communicator._create
+
+        class Noting:
+            def __init__(self, comm: Any) -> None:
+                self._comm, self.order = comm, None
+
+            def set_piece_order(self, order: Any) -> None:
+                self.order = order
+                self._comm.set_piece_order(order)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._comm, name)
+
+        def note(packed: bytes, port: int) -> Any:
+            made.append(Noting(create(packed, port)))
+            return made[-1]
+
+        monkeypatch.setattr(communicator, "_create", note)
+        addresses.insert(0, "127.0.0.2")
+        communicator.connect(n_attempts=1)
+        assert [one.order for one in made] == [(1, 0), (1, 0)]
+
+
+def test_closed_during_the_lookup_of_a_name(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    communicator = pccl.Communicator("host.invalid:" + master.split(":")[1])
+
+    def look_up(host: str, port: int, **_: object) -> list[Any]:
+        communicator.close()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(pccl.PCCLUsageError, match="closed"):
+        communicator.connect()
+    with pccl.Communicator(master) as other:
+        other.connect()  # is the first peer of the run
+        assert other.get_attribute(Attribute.GLOBAL_WORLD_SIZE) == 1
+
+
+def test_a_time_limit_counts_the_lookup_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = threading.Event()
+    in_time: list[bool] = []
+
+    def look_up(host: str, port: int, **_: object) -> list[Any]:
+        in_time.append(returned.wait(PATIENCE_S))
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr("pccl._address._LOOKUP_S", 2 * PATIENCE_S)
+    with pccl.Communicator("host.invalid:48148") as communicator:
+        with pytest.raises(pccl.PCCLTimeoutError):
+            communicator.connect(timeout=0.01)
+        returned.set()
+        wait_until(lambda: in_time == [True], "connect() returned before the lookup")
+
+
 def test_names_and_other_forms_of_addresses(master: str) -> None:
     port = master.split(":")[1]
     with pccl.Communicator(f"localhost:{port}") as communicator:

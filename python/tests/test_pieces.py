@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import pccl
 import pytest
+from conftest import wait_until
 from pccl import Gathered, Member
 from test_collectives import SIZES, check_info, equal, introduced, make, outcome, own  # noqa: F401
 
@@ -36,6 +37,20 @@ def test_gather(run_peers: RunPeers, make: Any, launched: bool) -> None:  # noqa
                 assert equal(send, own(index, counts[index]))
 
     run_peers(3, body)
+
+
+def test_gathered_pieces_are_read_after_the_end(run_peers: RunPeers) -> None:
+    def body(communicator: pccl.Communicator, index: int) -> None:
+        communicator.barrier()  # names the members
+        root = communicator.members[0]
+        is_root = root.peer_id == communicator.peer_id
+        handle = communicator.gather_async(numpy.ones(2), numpy.empty(4) if is_root else None, root=root, tag=1)
+        wait_until(handle.done, "the gather is done")
+        communicator.barrier(tag=2)
+        communicator.close()
+        assert len(handle.result()) == (2 if is_root else 0)
+
+    run_peers(2, body)
 
 
 @pytest.mark.parametrize("launched", [False, True])

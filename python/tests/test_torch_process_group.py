@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import pccl
 import torch.distributed as dist
-from conftest import Script
+from conftest import Script, wait_until
 from torch_peers import Channel, Peer, in_group, run_ranks, start  # noqa: F401
 
 # torch had other names for them before 2.13.
@@ -303,6 +303,24 @@ def wait_for_nobody(channel: Channel, master: str, how: str) -> str:
             work.wait(timedelta(milliseconds=10))
     dist.destroy_process_group()
     return str(failure.value)
+
+
+def forget_a_work(rank: int) -> list[float]:
+    group = dist.distributed_c10d._get_default_group()
+    group.set_timeout(timedelta(seconds=1))
+    tensor = torch.ones(3)
+    kept = dist.all_reduce(tensor, async_op=True)
+    dist.all_reduce(torch.ones(1), async_op=True)  # dropped
+    assert kept is not None
+    watchdog = kept._run._watchdog
+    wait_until(lambda: not watchdog._deadlines, "the time-out is over")
+    assert kept.wait()
+    dist.barrier()
+    return tensor.tolist()
+
+
+def test_a_work_for_which_nobody_waits_in_time_ends_nothing(run_ranks: Run) -> None:  # noqa: F811
+    assert run_ranks(2, forget_a_work) == [[2.0] * 3] * 2
 
 
 def silent_rank(channel: Channel, master: str) -> None:

@@ -139,7 +139,7 @@ class ReplicaGrid:
         """Averages tensors in place over the replicas, each within its shard's group. Blocks until all replicas have
         called it, and all processes of this replica have exchanged the outcome.
 
-        :param tensors: contiguous, on the CPU; on the same shard of every replica the same number and sizes.
+        :param tensors: contiguous, on the CPU or a GPU; on the same shard of every replica the same number and sizes.
             :func:`local_tensor` makes them of gradients.
         :param quantize: ``"int8"``: a quarter of the bytes, for float32 and float64.
         :returns: False: this replica takes no step, and the content of the tensors is of no use. The next ``begin``

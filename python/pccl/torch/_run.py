@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CONNECT_ATTEMPTS = 30  # a second apart, because ranks may start before their master
 _POLL_S = 0.02
+_SECOND_LOOK_S = 0.2
 # Tags of groups begin here, far above those of a program that also uses the communicator.
 _FIRST_TAG = 1 << 63
 _TAGS_PER_GROUP = 1 << 40
@@ -196,11 +197,25 @@ class _Watchdog:
                         return
                     continue
                 late = next(work for work, deadline in self._deadlines.items() if deadline <= now)
-                self._deadlines.clear()
-            run = self._run()
-            if run is not None:
-                run.expire(late.operation, late.seconds)
-            del run, late  # keep no reference to them
+            if self._is_late(late):
+                with self._changed:
+                    self._deadlines.clear()
+                run = self._run()
+                if run is not None:
+                    run.expire(late.operation, late.seconds)
+                del run
+            del late  # keep no reference to it
+
+    def _is_late(self, work: Work) -> bool:
+        """Nobody may have waited for it, or asked whether it is done. Then it finds out only now."""
+        end = time.monotonic() + _SECOND_LOOK_S
+        while not work.is_completed():
+            if time.monotonic() >= end:
+                with self._changed:
+                    return work in self._deadlines
+            time.sleep(_POLL_S)
+        self.remove(work)
+        return False
 
 
 @contextlib.contextmanager

@@ -85,7 +85,8 @@ class Work(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        if not self._done and all(handle.done() for handle in self._handles):
+        # A list: each handle begins to find out.
+        if not self._done and all([handle.done() for handle in self._handles]):
             self._complete()
         return self._done
 
