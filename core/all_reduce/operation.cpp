@@ -351,7 +351,7 @@ void Operation::pop(const Next& next) {
 }
 
 bool Operation::wants_to_send() const {
-    return inject_next_ < inject_end_ || queues_[0].head != none || queues_[1].head != none || declined_.head != none;
+    return inject_next_ < inject_end_ || queued_ != 0;  // an answered slice may still be linked in its queue
 }
 
 // Quantized own input counts as landed when its form on the wire exists.
