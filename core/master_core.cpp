@@ -118,8 +118,10 @@ void MasterCore::accepted(const LinkAccepted& event) {
     const bool member_host = std::any_of(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
         return same_host(entry.second.endpoint, event.remote);
     });
+    const bool ran = timer_runs();
     links_.accept(event, member_host, state_.members.size());
-    if (next_tick_ == never || next_tick_ < turn_.now) next_tick_ = turn_.now + turn_.timeouts.tick();
+    // A tick that is due stays due, however many connections come.
+    if (!ran) next_tick_ = turn_.now + turn_.timeouts.tick();
 }
 
 void MasterCore::revoked(const Uuid& peer) {
