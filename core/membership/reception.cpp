@@ -20,8 +20,9 @@ Location location_of(const proto::Hello& hello, const Endpoint& remote) {
     Endpoint local;
     const bool advertises = !hello.advertised().address().empty();
     if (advertises || !read(hello.local(), local) || is_confined(local) || is_confined(remote)) return at;
+    local.port = static_cast<std::uint16_t>(hello.advertised().port());
+    if (why_not_a_target(local) != nullptr) return at;  // members of its network would be asked to dial it there
     at.local = local;
-    at.local.port = static_cast<std::uint16_t>(hello.advertised().port());
     at.translated = !same_host(local, remote);
     at.keeps_ports = at.translated && (!hello.from_listener() || remote.port == at.local.port);
     return at;
