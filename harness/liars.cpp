@@ -79,7 +79,7 @@ bool Liars::false_vote(Liar& liar, std::uint32_t node, proto::Vote& vote) {
     }
     if (!now_and(liar, lie_votes)) return false;
     proto::Shape& shape = *vote.mutable_shape();
-    switch (draw_.below(vote.kind() == proto::VOTE_SYNC ? 6 : 14)) {
+    switch (draw_.below(vote.kind() == proto::VOTE_SYNC ? 6 : 17)) {
     case 0: vote.set_revision(other_number(draw_, vote.revision())); break;
     case 1: vote.set_strategy(other_number32(draw_, vote.strategy())); break;
     case 2: other_hash(draw_, *vote.mutable_schema()); break;
@@ -99,6 +99,17 @@ bool Liars::false_vote(Liar& liar, std::uint32_t node, proto::Vote& vote) {
         vote.set_id(other_number(draw_, vote.id()));
         false_bytes_.push_back({node, world_.now()});  // the input of a call with another tag
         break;
+    case 13: {
+        // As many as fit a vote, or a few.
+        const std::uint64_t most = draw_.chance(500'000) ? 4'000 : 10;
+        vote.set_world(static_cast<std::uint32_t>(1 + draw_.below(most)));
+        vote.clear_counts();
+        for (std::uint32_t i = 0; i < vote.world(); ++i) vote.add_counts(draw_.below(3));
+        false_bytes_.push_back({node, world_.now()});
+        break;
+    }
+    case 14: vote.set_room(other_number32(draw_, vote.room())); break;
+    case 15: shape.set_slice_bytes(0); break;
     default:
         if (vote.input().empty() || draw_.chance(300'000))
             vote.set_input(noise(draw_, draw_.below(64)));

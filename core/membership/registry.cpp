@@ -187,13 +187,18 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
         revocation.set_revoked(to_bytes(peer));
         links_.say(id, revocation);
     }
-    // Sends the decisions that the member has not seen, in order. The member itself declares its open votes again.
-    std::uint32_t told = 0;
+    // Sends the decisions that the member has not seen, in order. The member itself declares its open votes again. An
+    // answer may be too long for it. Then its link is closed, and it may be removed, with what is kept for it.
+    std::vector<proto::Answer> unseen;
     for (const auto& [index, kept] : state_.kept()) {
         if (index <= hello.seen() || !kept.waiting.contains(uuid)) continue;
-        const auto answer = RunState::answer_for(kept.decision, uuid, member.group, turn_.limits.holders_told_max);
-        if (!answer) continue;
-        tell(uuid, *answer);
+        if (auto answer = RunState::answer_for(kept.decision, uuid, member.group, turn_.limits.holders_told_max))
+            unseen.push_back(std::move(*answer));
+    }
+    std::uint32_t told = 0;
+    for (proto::Answer& answer : unseen) {
+        tell(uuid, std::move(answer));
+        if (link_of(uuid) != id) return;
         PROBE(told_again_at_resume);
         if (++told == 2) PROBE(several_told_again);
     }
@@ -419,22 +424,19 @@ void Registry::tell(const proto::Decision& decision) {
 
 // Answers are derived from decisions. Secrets are added here, when the answer is sent.
 void Registry::tell(const Uuid& uuid, proto::Answer answer) {
-    // No vote of its own can have had such a result, unless it took longer frames before.
-    const ControlLinks::Link* link = links_.find(link_of(uuid));
-    const proto::StartAnswer& start = answer.start();
-    // The shape of a send names its two ends.
-    const auto named = static_cast<std::size_t>(start.has_shape() ? 2 : start.members_size());
-    const std::size_t grown = start.result().size() + named * wire::start_member_bytes;
-    if (link != nullptr &&
-        grown > wire::input_limit(link->control_bytes) + (named != 0 ? wire::spare_bytes : 0)) {
-        links_.close(link_of(uuid), "takes shorter frames than the result that it voted for");
-        return;
-    }
     if (answer.has_sync()) {
         for (auto& holder : *answer.mutable_sync()->mutable_holders()) add_way(uuid, holder);
     }
     proto::MasterMessage message;
     *message.mutable_answer() = std::move(answer);
+    // No honest vote can have led to a longer frame, unless the member took longer ones before.
+    if (const ControlLinks::Link* link = links_.find(link_of(uuid)); link != nullptr) {
+        wire::bound_texts(message, wire::text_limit(link->control_bytes));
+        if (message.ByteSizeLong() > link->control_bytes) {
+            links_.close(link_of(uuid), "takes shorter frames than the result that it voted for");
+            return;
+        }
+    }
     say(uuid, std::move(message));
 }
 

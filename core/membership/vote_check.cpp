@@ -20,6 +20,9 @@ constexpr std::uint64_t elements_max = std::uint64_t{1} << 50;
 
 bool are_possible_counts(const proto::Vote& vote) {
     if (vote.counts().empty()) return vote.world() == 0 || vote.count() <= elements_max / vote.world();
+    // For all other collectives they would only make the answers longer.
+    const auto kind = static_cast<CollectiveKind>(vote.shape().collective());
+    if (kind != CollectiveKind::scatter && kind != CollectiveKind::all_to_all) return false;
     if (static_cast<std::uint32_t>(vote.counts_size()) != vote.world()) return false;
     std::uint64_t sum = 0;
     for (const std::uint64_t count : vote.counts()) {
@@ -32,16 +35,16 @@ bool are_possible_counts(const proto::Vote& vote) {
 // `root` and `target` are two peers, and the voter is one of them.
 bool are_ends_of_send(const proto::Shape& shape, const Uuid& voter) {
     Uuid sender, receiver;
-    return shape.count() == 0 && read(shape.root(), sender) && read(shape.target(), receiver) && sender != receiver &&
-           (voter == sender || voter == receiver);
+    return shape.count() == 0 && shape.slice_bytes() != 0 && read(shape.root(), sender) &&
+           read(shape.target(), receiver) && sender != receiver && (voter == sender || voter == receiver);
 }
 
 bool is_possible_collective(const proto::Vote& vote, const Uuid& voter) {
     const proto::Shape& shape = vote.shape();
-    if (shape.collective() == 0) return true;
+    if (shape.collective() == 0) return vote.counts().empty();
     if (shape.collective() == static_cast<std::uint32_t>(CollectiveKind::send))
-        return are_ends_of_send(shape, voter) && vote.batch() == 0 && vote.count() <= elements_max &&
-               vote.capacity() <= elements_max && shape.quantization() == 0;
+        return are_ends_of_send(shape, voter) && vote.counts().empty() && vote.batch() == 0 &&
+               vote.count() <= elements_max && vote.capacity() <= elements_max && shape.quantization() == 0;
     Uuid root;
     return shape.collective() < collective_kind_count && shape.count() <= elements_max &&
            vote.count() <= elements_max && vote.capacity() <= elements_max && shape.quantization() == 0 &&

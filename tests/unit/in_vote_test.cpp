@@ -201,6 +201,31 @@ TEST_CASE("a member that comes back and takes no frame as long as its result is 
     CHECK(Pair::answer_of(run.a).result() == std::string(8000, '\2'));
 }
 
+TEST_CASE("a member may be removed while it is told what it has not seen") {
+    Limits limits;
+    limits.vote_input_bytes_max = 8192;
+    Pair run(limits);
+    proto::Vote vote = Pair::start(std::string(8000, '\1'));
+    vote.mutable_shape()->set_count(8000);
+    run.world.vote(run.a, vote);
+    run.a.acknowledges = false;
+    const std::uint64_t seen = run.a.seen;
+    run.world.vote(run.b, vote);
+    CHECK(Pair::answer_of(run.b).reduced());
+    // All but one have acknowledged it, so it is kept for that one alone.
+    proto::PeerMessage beat;
+    beat.set_heartbeat(run.b.seen);
+    run.world.tell(run.b, beat);
+    run.world.report_edges(run.b, run.a, false);
+    run.a.seen = seen;
+    while (!run.a.answers.empty() && run.a.answers.back().index() > seen) run.a.answers.pop_back();
+    run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_control_bytes_max(control_bytes_least); });
+    CHECK(run.a.closed);
+    CHECK_THAT(run.world.logged, Catch::Contains("removed"));
+    run.world.pass(second);
+    CHECK_FALSE(run.b.closed);
+}
+
 TEST_CASE("a member that acknowledges no result gets no more of them than the limit") {
     Limits limits;
     limits.vote_results_untold = 3;

@@ -154,6 +154,24 @@ TEST_CASE("a vote for a collective that cannot be removes its member") {
     }
 }
 
+TEST_CASE("a vote has counts only if its collective has pieces of different sizes, and a send has slices") {
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::barrier, CollectiveKind::all_gather, CollectiveKind::send}) {
+        Group run;
+        proto::Vote vote = run.vote(kind, 0);
+        if (kind == CollectiveKind::send) {
+            vote.mutable_shape()->set_root(to_bytes(run.a.uuid));
+            vote.mutable_shape()->set_target(to_bytes(run.b.uuid));
+        } else {
+            vote.add_counts(0);
+            vote.add_counts(0);
+        }
+        run.world.vote(run.a, vote);
+        CHECK(run.a.closed);
+        CHECK_FALSE(run.b.closed);
+    }
+}
+
 TEST_CASE("a start tells each member the pieces of all, also after a restart of the master") {
     Group run;
     const proto::Answer answer = run.start(run.vote(CollectiveKind::all_gather, 0, 40'000, 99'999),

@@ -150,12 +150,12 @@ public:
         *message.mutable_vote() = vote;
         tell(member, message);
     }
-    void report_edges(Member& member, const Member& other) {
+    void report_edges(Member& member, const Member& other, bool up = true) {
         for (const bool outgoing : {false, true}) {
             proto::PeerMessage message;
             message.mutable_edge()->set_peer(to_bytes(other.uuid));
             message.mutable_edge()->set_outgoing(outgoing);
-            message.mutable_edge()->set_up(true);
+            message.mutable_edge()->set_up(up);
             tell(member, message);
         }
     }
