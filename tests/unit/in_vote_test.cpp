@@ -201,6 +201,27 @@ TEST_CASE("a member that comes back and takes no frame as long as its result is 
     CHECK(Pair::answer_of(run.a).result() == std::string(8000, '\2'));
 }
 
+TEST_CASE("a start that waited and was reduced in its votes makes room for the next one of its name") {
+    play::FourMembers run;
+    for (play::Member* member : run.all) {
+        for (const play::Member* other : run.all)
+            if (member != other) run.world.report_edges(*member, *other, false);
+    }
+    // The first one keeps its place.
+    proto::Vote first = Pair::start("");
+    first.set_id(4);
+    for (play::Member* member : run.all) run.world.vote(*member, first);
+    // With a vote without an input it waits for the ring. When that member has gone, the votes are enough.
+    for (play::Member* member : run.all) run.world.vote(*member, Pair::start(member == &run.four ? "" : ones));
+    CHECK(run.one.answers.back().has_start() == false);
+    proto::PeerMessage leaves;
+    leaves.set_leave(true);
+    run.world.tell(run.four, leaves);
+    CHECK(Pair::answer_of(run.one).reduced());
+    for (play::Member* member : {&run.one, &run.two, &run.three}) run.world.vote(*member, Pair::start(""));
+    run.world.check();
+}
+
 TEST_CASE("a member may be removed while it is told what it has not seen") {
     Limits limits;
     limits.vote_input_bytes_max = 8192;

@@ -167,6 +167,7 @@ public:
         return bytes;
     }
     MasterStatus status() const { return machine_->status(); }
+    void check() const { machine_->check(); }
     Instant now() const { return now_; }
     void resumed(Member& member) {
         proto::PeerMessage message;
