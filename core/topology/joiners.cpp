@@ -147,7 +147,15 @@ void Joiners::plan() {
             const bool b_last = joiners_.at(b.second).behind;
             return a_last != b_last ? b_last : a < b;
         });
-        if (const std::size_t most = newcomers_at_a_time(base); list.size() > most) {
+        std::size_t most = newcomers_at_a_time(base);
+        if (const std::string first = joiners_.at(list.front().second).gang.name; !first.empty()) {
+            // A gang is admitted as a whole, so all its places in this group are tried together.
+            const auto rest = std::stable_partition(list.begin(), list.end(), [&](const auto& entry) {
+                return joiners_.at(entry.second).gang.name == first;
+            });
+            most = std::max(most, static_cast<std::size_t>(rest - list.begin()));
+        }
+        if (list.size() > most) {
             PROBE(newcomers_take_turns);
             // Its turn begins only when the newcomers before it have had theirs.
             for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
@@ -463,8 +471,10 @@ void Joiners::tick() {
     std::vector<std::pair<Uuid, Cause>> turned_away;
     for (auto& [uuid, joiner] : joiners_) {
         joiner.reports = 0;
-        // What a translator lets through does not change by waiting, as a network that is down does.
-        if (joiner.location.translated && joiner.in_vain >= turns_in_vain) {
+        // What a translator lets through does not change by waiting, as a network that is down does. Of a gang, the place
+        // that cannot be reached is the one to judge.
+        const bool judged = joiner.gang.none() || joiner.unreached;
+        if (joiner.location.translated && judged && lead_of(uuid).in_vain >= turns_in_vain) {
             PROBE(joiner_turned_away);
             turned_away.emplace_back(uuid, make_cause<CauseKind::no_way_through>(
                                                to_text(joiner.endpoint), to_text(joiner.location.local), tried(uuid)));
