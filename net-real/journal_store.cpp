@@ -346,9 +346,6 @@ bool JournalStore::finish(std::chrono::milliseconds patience) {
     return !state_->failed;
 }
 
-void JournalStore::clear() {
-    std::string error;
-    (void)state_->execute("DELETE FROM records", error);
-}
+bool JournalStore::clear(std::string& error) { return state_->execute("DELETE FROM records", error); }
 
 }  // namespace pccl::real

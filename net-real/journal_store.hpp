@@ -47,7 +47,8 @@ public:
     // written.
     bool finish(std::chrono::milliseconds patience = close_time);
     // Deletes all records, because the run has ended on purpose. Only after a finish() that returned true.
-    void clear();
+    // False: the file is as it was, and `error` says why.
+    bool clear(std::string& error);
 
     static constexpr std::chrono::seconds close_time{10};
     // How long one attempt waits for another program that has locked the database. Attempts are repeated until it is

@@ -226,7 +226,12 @@ struct MasterRuntime::State final : LoopClient {
             const bool written = store->finish(reason.empty() ? JournalStore::close_time : std::chrono::seconds(1));
             if (!written && reason.empty()) log(Severity::err, "the journal could not be written to its end");
             // The peers know that the run has ended, so none of them will resume it.
-            if (written && stopped_cleanly && reason.empty()) store->clear();
+            std::string error;
+            if (written && stopped_cleanly && reason.empty() && !store->clear(error))
+                log(Severity::err,
+                    "the run has ended, but its journal could not be emptied, so the next master waits for its "
+                    "members: " +
+                        error + "; end it with pccl-master end");
         }
         {
             const std::lock_guard lock(mutex);

@@ -345,7 +345,14 @@ struct PeerRuntime::State final : LoopClient {
         const SignalsBlocked blocked;
         keeper = std::thread([this] {
             name_this_thread("pccl-certs");
-            keep_certificate();
+            // Nothing may leave this thread. The loop begins with a wait.
+            for (bool over = false; !over;) {
+                try {
+                    keep_certificate();
+                    over = true;
+                } catch (const std::exception&) {  // no memory now, perhaps later
+                }
+            }
         });
     }
     std::time_t renew_at() {

@@ -108,33 +108,41 @@ public:
     const char* way() const { return way_->name(); }
 
 private:
+    static constexpr core::Duration half_second = core::second / 2;
+
     void keep() {
-        constexpr core::Duration half_second = core::second / 2;
         core::Duration wait = grant_.life_s * half_second;
         core::Instant ends_at = EventLoop::now() + 2 * wait;
         bool is_lost = false;
         while (!stopped_within(wait)) {
-            std::string why;
-            Grant renewed;
-            const Patience patience{EventLoop::now() + renewal_time, [this] { return stops_.load(); }};
-            if (way_->map(port_, grant_.outer, patience, renewed, why)) {
-                if (is_lost) log_(Severity::info, "the router forwards the port again");
-                is_lost = false;
-                tell_change(renewed.outer);
-                grant_ = renewed;
-                wait = grant_.life_s * half_second;
-                ends_at = EventLoop::now() + 2 * wait;
-                continue;
+            try {
+                renew(wait, ends_at, is_lost);
+            } catch (const std::exception&) {
+                wait = retry_first;  // no memory now, perhaps later
             }
-            if (stops_) return;
-            if (!is_lost)
-                log_(Severity::warn, core::formatted("the port of the router could not be renewed by {}, and is asked "
-                                                     "for again until it can: {}",
-                                                     way_->name(), why));
-            is_lost = true;
-            const core::Duration left = ends_at - EventLoop::now();
-            wait = left > 0 ? std::max(left / 2, retry_first) : std::min(std::max(2 * wait, retry_first), retry_last);
         }
+    }
+    void renew(core::Duration& wait, core::Instant& ends_at, bool& is_lost) {
+        std::string why;
+        Grant renewed;
+        const Patience patience{EventLoop::now() + renewal_time, [this] { return stops_.load(); }};
+        if (way_->map(port_, grant_.outer, patience, renewed, why)) {
+            if (is_lost) log_(Severity::info, "the router forwards the port again");
+            is_lost = false;
+            tell_change(renewed.outer);
+            grant_ = renewed;
+            wait = grant_.life_s * half_second;
+            ends_at = EventLoop::now() + 2 * wait;
+            return;
+        }
+        if (stops_) return;
+        if (!is_lost)
+            log_(Severity::warn, core::formatted("the port of the router could not be renewed by {}, and is asked "
+                                                 "for again until it can: {}",
+                                                 way_->name(), why));
+        is_lost = true;
+        const core::Duration left = ends_at - EventLoop::now();
+        wait = left > 0 ? std::max(left / 2, retry_first) : std::min(std::max(2 * wait, retry_first), retry_last);
     }
     bool stopped_within(core::Duration time) {
         std::unique_lock lock(mutex_);

@@ -122,6 +122,27 @@ TEST_CASE("a program that locks the database for longer than the patience of a w
     CHECK(failure.empty());
 }
 
+TEST_CASE("a journal that cannot be emptied at the end of its run says so") {
+    const Directory directory;
+    {
+        std::string error;
+        const auto store = JournalStore::open(directory.path, error);
+        REQUIRE(store != nullptr);
+        store->start([](std::uint64_t, const std::string&) {});
+        store->append(1, "record 1");
+        REQUIRE(store->finish());
+        sqlite3* other = nullptr;
+        REQUIRE(sqlite3_open((directory.path + "/journal.db").c_str(), &other) == SQLITE_OK);
+        REQUIRE(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
+        CHECK_FALSE(store->clear(error));
+        CHECK_FALSE(error.empty());
+        REQUIRE(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK);
+        sqlite3_close(other);
+        CHECK(store->clear(error));
+    }
+    CHECK(read_back(directory.path).empty());
+}
+
 TEST_CASE("a file that may not grow fails the journal, not the process") {
     const Directory directory;
     const pid_t child = ::fork();
