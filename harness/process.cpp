@@ -264,8 +264,7 @@ Task<bool> Process::still_member(const Completion& failed) {
     if (failed.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
     const Completion c = co_await vote(CallKind::are_peers_pending);
     if (c.result == Result::success) co_return true;
-    const bool liars = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
-                                   [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+    const bool liars = has_liars(scenario_);
     // A false vote can admit others while the program of the liar believes that it is alone. The call then waits for them.
     if (liars && c.attributes.global_world > 1 && attributes_.global_world > 1) co_return true;
     Life& life = ledger_.lives[life_];

@@ -272,6 +272,11 @@ enum FaultClass : std::uint32_t {
     class_hosts = 8388608,  // only if it is named: peers share hosts in every run of three and more
 };
 
+inline bool has_liars(const Scenario& scenario) {
+    return std::any_of(scenario.faults.begin(), scenario.faults.end(),
+                       [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+}
+
 inline bool has_gangs(const Scenario& scenario) {
     return std::any_of(scenario.peers.begin(), scenario.peers.end(),
                        [](const PeerPlan& plan) { return !plan.gang.none(); });

@@ -374,8 +374,7 @@ void fit_beside(Scenario& s) {
 }
 
 void fit_liars(Scenario& s) {
-    if (std::none_of(s.faults.begin(), s.faults.end(), [](const Fault& f) { return f.kind == FaultKind::liar; }))
-        return;
+    if (!has_liars(s)) return;
     Workload& w = s.workload;
     w.mismatch_per_mille = w.schema_per_mille = w.hasty_revision_per_mille = 0;
     w.odd_strategy_per_mille = w.cross_per_mille = 0;

@@ -277,8 +277,7 @@ bool Process::given_up(const Completion& completion) const {
     const Cause& cause = completion.cause;
     if (cause.has(CauseKind::too_many_members)) return true;  // check_collectives judges it
     // A member that lies may say that it gives a tag up, for any reason, or that it can never run an operation.
-    const bool lies = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
-                                  [](const Fault& fault) { return fault.kind == FaultKind::liar; });
+    const bool lies = has_liars(scenario_);
     if (completion.result == Result::internal_error)
         return cause.has(CauseKind::tag_failed_often) || (lies && cause.has(CauseKind::tag_given_up));
     if (lies && cause.has(CauseKind::member_cannot)) return true;

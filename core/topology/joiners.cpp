@@ -147,9 +147,11 @@ void Joiners::plan() {
             const bool b_last = joiners_.at(b.second).behind;
             return a_last != b_last ? b_last : a < b;
         });
-        std::size_t most = newcomers_at_a_time(base);
+        const std::size_t most_apart = newcomers_at_a_time(base);
+        std::size_t most = most_apart;
         if (const std::string first = joiners_.at(list.front().second).gang.name; !first.empty()) {
-            // A gang is admitted as a whole, so all its places in this group are tried together.
+            // A gang is admitted as a whole, so all its places in this group are tried together. Those that are too many
+            // for the members are tried in the chain only, which costs the members no connections.
             const auto rest = std::stable_partition(list.begin(), list.end(), [&](const auto& entry) {
                 return joiners_.at(entry.second).gang.name == first;
             });
@@ -237,7 +239,8 @@ void Joiners::plan() {
         for (std::size_t i = base.empty() ? 0 : base.size() - 1; i < order.size(); ++i) {
             want(order[i], order[(i + 1) % order.size()]);
         }
-        for (const auto& entry : list) {
+        for (std::size_t i = 0; i < std::min(most_apart, list.size()); ++i) {
+            const auto& entry = list[i];
             const Uuid& uuid = entry.second;
             Joiner& joiner = joiners_.at(uuid);
             const auto [from, to] = place(uuid).value_or(std::pair{anchors.back(), anchors.front()});

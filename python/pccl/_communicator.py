@@ -450,7 +450,8 @@ class Communicator(Reductions):
 
     def stats(self) -> dict[str, Any]:
         """Returns the counters of this communicator, summed over all its memberships: nested dictionaries, sizes in
-        bytes. docs/settings.md lists the fields. Waits for no other peer."""
+        bytes. docs/settings.md lists the fields. They begin anew if the host name of the master leads to another
+        address. Waits for no other peer."""
         import json
 
         counters: dict[str, Any] = json.loads(self._live().statistics())

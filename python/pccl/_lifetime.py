@@ -32,6 +32,8 @@ def _after_fork() -> None:
     _native.after_fork()
     _tell_main_thread()
     running_masters.clear()
+    for communicator in list(communicators):
+        communicator._closing = threading.RLock()  # a thread that does not exist here may have held it
     _logging.forget()
     _operation._notifier.forget()
 

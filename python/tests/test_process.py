@@ -138,6 +138,37 @@ sys.exit(status)
     assert status == 0, errors
 
 
+def test_a_fork_while_another_thread_closes(script: MakeScript) -> None:
+    source = """
+import os
+import signal
+import threading
+import warnings
+import pccl
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, which is what is tested
+communicator = pccl.Communicator("127.0.0.1:1")
+held, forked = threading.Event(), threading.Event()
+
+def hold():
+    with communicator._closing:
+        held.set()
+        forked.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # ends a child that hangs
+    communicator.close()
+    os._exit(0)
+forked.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert script(source).line() == "0"
+
+
 def test_a_fork_has_callbacks_and_log_records_of_its_own(script: MakeScript) -> None:
     program = """
 import logging, os, sys, threading, warnings

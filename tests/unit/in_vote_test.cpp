@@ -139,6 +139,25 @@ struct Pair {
 
 const std::string ones(100, '\1'), threes(100, '\3');
 
+// A result that is longer than the least frames. `a` has voted for it.
+struct LongResult : Pair {
+    proto::Vote vote = start(std::string(8000, '\1'));
+
+    LongResult() : Pair(limits()) {
+        vote.mutable_shape()->set_count(8000);
+        world.vote(a, vote);
+    }
+    static Limits limits() {
+        Limits limits;
+        limits.vote_input_bytes_max = 8192;
+        return limits;
+    }
+    // The same member, with the least frames.
+    void comes_back() {
+        world.say_hello(a, [](proto::Hello& hello) { hello.set_control_bytes_max(control_bytes_least); });
+    }
+};
+
 }  // namespace
 
 TEST_CASE("the answer to votes with inputs is the result, and what was not told is told after a restart") {
@@ -186,18 +205,13 @@ TEST_CASE("only the vote for a start has an input: who sends another one is remo
 }
 
 TEST_CASE("a member that comes back and takes no frame as long as its result is disconnected, and the run goes on") {
-    Limits limits;
-    limits.vote_input_bytes_max = 8192;
-    Pair run(limits);
-    proto::Vote vote = Pair::start(std::string(8000, '\1'));
-    vote.mutable_shape()->set_count(8000);
-    run.world.vote(run.a, vote);
+    LongResult run;
     run.world.reset(run.a);
-    run.world.vote(run.b, vote);
+    run.world.vote(run.b, run.vote);
     CHECK(Pair::answer_of(run.b).reduced());
-    run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_control_bytes_max(control_bytes_least); });
+    run.comes_back();
     CHECK(run.a.closed);
-    run.world.say_hello(run.a, Pair::takes(limits));
+    run.world.say_hello(run.a, Pair::takes(LongResult::limits()));
     CHECK(Pair::answer_of(run.a).result() == std::string(8000, '\2'));
 }
 
@@ -223,15 +237,9 @@ TEST_CASE("a start that waited and was reduced in its votes makes room for the n
 }
 
 TEST_CASE("a member may be removed while it is told what it has not seen") {
-    Limits limits;
-    limits.vote_input_bytes_max = 8192;
-    Pair run(limits);
-    proto::Vote vote = Pair::start(std::string(8000, '\1'));
-    vote.mutable_shape()->set_count(8000);
-    run.world.vote(run.a, vote);
-    run.a.acknowledges = false;
+    LongResult run;
     const std::uint64_t seen = run.a.seen;
-    run.world.vote(run.b, vote);
+    run.world.vote(run.b, run.vote);
     CHECK(Pair::answer_of(run.b).reduced());
     // All but one have acknowledged it, so it is kept for that one alone.
     proto::PeerMessage beat;
@@ -240,7 +248,7 @@ TEST_CASE("a member may be removed while it is told what it has not seen") {
     run.world.report_edges(run.b, run.a, false);
     run.a.seen = seen;
     while (!run.a.answers.empty() && run.a.answers.back().index() > seen) run.a.answers.pop_back();
-    run.world.say_hello(run.a, [](proto::Hello& hello) { hello.set_control_bytes_max(control_bytes_least); });
+    run.comes_back();
     CHECK(run.a.closed);
     CHECK_THAT(run.world.logged, Catch::Contains("removed"));
     run.world.pass(second);

@@ -185,6 +185,17 @@ TEST_CASE("a member that sends a vote larger than one can be is removed, and not
     CHECK_FALSE(run.b.refused);
 }
 
+TEST_CASE("connections that come when a tick is due do not put it off") {
+    play::FourMembers run;
+    const std::uint64_t heard = run.one.heard;
+    play::Member stranger{play::name(9)};
+    for (int i = 0; i < 20 && run.one.heard == heard; ++i) {
+        run.world.stand_still(second);
+        run.world.dial(stranger, 99);
+    }
+    CHECK(run.one.heard > heard);  // a heartbeat
+}
+
 TEST_CASE("a newcomer that dials again has the place that it has already") {
     Limits limits;
     limits.peers_max = 3;

@@ -168,6 +168,8 @@ public:
     }
     MasterStatus status() const { return machine_->status(); }
     void check() const { machine_->check(); }
+    // Time passes in which the master does not run.
+    void stand_still(Duration time) { now_ += time; }
     Instant now() const { return now_; }
     void resumed(Member& member) {
         proto::PeerMessage message;
