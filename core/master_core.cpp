@@ -284,6 +284,7 @@ void MasterCore::tick() {
         for (const auto& [group, member] : unfinished_.syncs_given_up()) rounds_.give_up_waiting(group, member);
     }
     rounds_.keys().end_late();
+    rounds_.look_again();
     if (const auto why = decisions_.gives_up()) stop(*why);
 }
 
@@ -310,7 +311,7 @@ void MasterCore::slept(Duration time) {
     const Sleep sleep{turn_.now, time, anew};
     links_.slept(sleep);
     joiners_.slept(sleep);
-    rounds_.keys().slept(sleep);
+    rounds_.slept(sleep);
     rings_.slept(sleep);
     missed_a_moment(time);
     optimizer_.slept(time);
@@ -354,13 +355,13 @@ void MasterCore::member_removed(const Uuid& member, GroupId group) {
     patience_.removed(member);
     unfinished_.removed(member);
     optimizer_.removed(member, group);
-    if (!state_.groups.contains(group)) rounds_.keys().forget(group);
+    if (!state_.groups.contains(group)) rounds_.forget(group);
 }
 
 void MasterCore::run_over() {
     ballots_ = BallotBox{};
     patience_.forget_run();
-    rounds_.keys().clear();
+    rounds_.forget_run();
     operations_.forget_run();
     unfinished_.forget_run();
     holder_edges_.forget_run();

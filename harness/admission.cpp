@@ -90,9 +90,10 @@ Waits waits_of(const Ledger& ledger, const Excuses& excuses, const VoteFact& con
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};
-    // A newcomer takes two connections of a member that is alone. With too few of them, some wait while others are admitted.
-    if (scenario.limits.newcomer_links_max < 2 * scenario.peers.size()) return {};
-    const Terms terms = terms_of(scenario, excuses);
+    Terms terms = terms_of(scenario, excuses);
+    // A newcomer takes two connections of a member that is alone. With too few of them, newcomers take turns.
+    if (scenario.limits.newcomer_links_max < 2 * scenario.peers.size())
+        terms.ready *= static_cast<Duration>(scenario.peers.size() + 1);
     std::vector<const VoteFact*> answers;  // answers that show whether a newcomer waits
     std::vector<bool> called(ledger.lives.size(), false);
     for (const VoteFact& vote : ledger.votes) {

@@ -5,15 +5,16 @@
 #include "core/journal/journal.hpp"
 #include "core/wire/causes.hpp"
 #include "harness/collectives.hpp"
-#include "harness/sends.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
 #include "harness/gangs.hpp"
 #include "harness/injector.hpp"
+#include "harness/never.hpp"
 #include "harness/numbers.hpp"
 #include "harness/one_fault.hpp"
 #include "harness/oracles.hpp"
 #include "harness/rings.hpp"
+#include "harness/sends.hpp"
 #include "harness/simulated_world.hpp"
 #include "harness/stillness.hpp"
 
@@ -578,6 +579,9 @@ Verdict run_and_compare(const Scenario& scenario, const RunOptions& options) {
 
 Verdict run(const Scenario& scenario, const RunOptions& options) {
     Verdict verdict = run_and_compare(scenario, options);
+    if (options.lie == Lie::state_lost) ++verdict.probes[static_cast<std::size_t>(Probe::sync_vote_lost)];
+    if (options.lie == Lie::given_up_by_master) ++verdict.probes[static_cast<std::size_t>(Probe::direct_given_up)];
+    if (verdict.held()) verdict.violation = check_never(scenario, verdict);
     if (verdict.held()) verdict.violation = check_expectations(scenario, verdict);
     return verdict;
 }

@@ -3,10 +3,10 @@
 #include "core/base/probe.hpp"
 #include "core/numeric/types.hpp"
 #include "core/voting/in_vote.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
-#include <map>
 #include <string>
 
 namespace pccl::core {
@@ -87,10 +87,9 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
             roster_.remove(uuid, make_cause<CauseKind::vote_input_misfits>());
             return;
         }
-        if (ballots_.find(key) == nullptr && ballots_.all().size() >= state_.members.size() * starts_max) {
-            remove_hoarders();
-            if (!state_.members.contains(uuid)) return;
-        }
+        if (const Ballot* ballot = ballots_.find(key);
+            ballots_.starts_of(uuid) >= starts_max && (ballot == nullptr || !ballot->has(uuid)))
+            return roster_.remove(uuid, make_cause<CauseKind::too_many_starts>(ballots_.starts_of(uuid) + 1));
         break;
     case proto::VOTE_END: {
         const auto op = state_.ops.find(vote.id());
@@ -121,17 +120,19 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
         break;
     case proto::VOTE_SYNC_END: {
         const auto& group = state_.groups.at(member.group);
-        if (!group.sync || group.sync->id != vote.id()) PROBE(sync_end_vote_too_late);
-        if (!group.sync || group.sync->id != vote.id()) return;
+        if (!group.sync || group.sync->id != vote.id()) {
+            PROBE(sync_end_vote_too_late);
+            if (vote.ok() && elected_again(vote.id())) PROBE(sync_vote_lost);
+            return;
+        }
         key.group = member.group;
         key.id = vote.id();
         break;
     }
     default: return;
     }
-    Ballot& ballot = ballots_.open(key, turn_.now);
-    if (ballot.has(uuid)) PROBE(vote_replaced);
-    ballot.cast(uuid, vote, turn_.now);
+    Ballot& ballot = ballots_.cast(key, uuid, vote, turn_.now);
+    ballot.limit_room(uuid, wire::input_limit(roster_.control_bytes(uuid)));
     if (carries_input(vote) && !keeps_inputs(ballot, uuid)) {
         PROBE(vote_input_ignored);
         ballot.ignore_input(uuid);
@@ -142,6 +143,14 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     if (key != update && ballots_.find(update) != nullptr) agenda_.ballots.push_back(update);
 }
 
+// The members of the round elected again, and not all of them know it yet.
+bool VoteCheck::elected_again(OpId sync) const {
+    return std::any_of(state_.kept().begin(), state_.kept().end(), [&](const auto& kept) {
+        const proto::Decision& decision = kept.second.decision;
+        return decision.has_sync() && decision.sync().again() && decision.sync().sync() == sync;
+    });
+}
+
 // The first vote of a ballot decides whether the ballot keeps inputs: it does unless too many may be kept already. An
 // input beside a vote without one is of no use.
 bool VoteCheck::keeps_inputs(const Ballot& ballot, const Uuid& voter) const {
@@ -150,20 +159,6 @@ bool VoteCheck::keeps_inputs(const Ballot& ballot, const Uuid& voter) const {
                            [&](const auto& entry) { return entry.first == voter || carries_input(entry.second.vote); });
     return ballots_.all().size() * state_.members.size() * turn_.limits.vote_input_bytes_max <=
            turn_.limits.vote_inputs_held_bytes;
-}
-
-// There are more start ballots than all members together may launch. Removes each member that has voted for more than
-// it may launch.
-void VoteCheck::remove_hoarders() {
-    std::map<Uuid, std::size_t> starts;
-    for (const auto& [key, ballot] : ballots_.all()) {
-        if (key.kind != proto::VOTE_START) continue;
-        for (const auto& [uuid, cast] : ballot.votes()) ++starts[uuid];
-    }
-    for (const auto& [uuid, count] : starts) {
-        if (count <= starts_max || !state_.members.contains(uuid)) continue;
-        roster_.remove(uuid, make_cause<CauseKind::too_many_starts>(count));
-    }
 }
 
 }  // namespace pccl::core

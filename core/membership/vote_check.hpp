@@ -20,7 +20,7 @@ public:
     void cast(const Uuid& member, const proto::Vote& vote);
 
 private:
-    void remove_hoarders();
+    bool elected_again(OpId sync) const;
     bool keeps_inputs(const Ballot& ballot, const Uuid& voter) const;
 
     Turn& turn_;

@@ -95,6 +95,7 @@ void SyncSources::chunk_came() {
 
 bool SyncSources::all_refuted() const {
     const auto refuted = [](const SyncSource& source) { return source.wrongs >= wrongs_max; };
+    if (sources_.empty() && forgotten_.empty()) return false;
     return std::all_of(sources_.begin(), sources_.end(), refuted) &&
            std::all_of(forgotten_.begin(), forgotten_.end(), [&](const auto& entry) { return refuted(entry.second); });
 }

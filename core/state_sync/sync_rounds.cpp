@@ -122,12 +122,29 @@ void SyncRounds::examine_end(GroupId id) {
         return;
     const std::vector<RunningSync::Holder> holders = living_holders(id);
     const bool whole = std::any_of(holders.begin(), holders.end(), [](const auto& holder) { return holder.whole; });
-    for (const Uuid& uuid : electors) {
-        if (ballot != nullptr && ballot->has(uuid)) continue;
-        if (!holders.empty() && (whole || !running.lack_whole.contains(uuid))) continue;
+    std::vector<Uuid> without_vote = electors;
+    std::erase_if(without_vote, [&](const Uuid& uuid) { return ballot != nullptr && ballot->has(uuid); });
+    const bool in_vain = std::any_of(without_vote.begin(), without_vote.end(), [&](const Uuid& uuid) {
+        return holders.empty() || (!whole && running.lack_whole.contains(uuid));
+    });
+    if (!in_vain)
+        lost_.erase(id);
+    else if (running.holders.empty() || nothing_on_its_way(id, without_vote))
         repeat(id);
-        return;
+}
+
+// One of them may have received all of the content before its holder was gone. Its vote is on its way, or its link is
+// away; then it becomes a holder, or is removed.
+bool SyncRounds::nothing_on_its_way(GroupId id, const std::vector<Uuid>& without_vote) {
+    std::map<Uuid, Question>& asked = lost_[id];
+    bool nothing = true;
+    for (const Uuid& uuid : without_vote) {
+        const bool present = roster_.present(uuid);
+        if (present && !asked.contains(uuid)) asked[uuid] = roster_.ask(uuid);
+        nothing = nothing && present && roster_.answered(uuid, asked.at(uuid));
     }
+    if (!nothing) PROBE(sync_vote_awaited);
+    return nothing;
 }
 
 // The members that held the content when it was elected, and those that have received and verified all of it since.
@@ -184,6 +201,7 @@ std::vector<Uuid> SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
 // The living members hold no full copy of the elected state. They vote again, and the next election is among them.
 void SyncRounds::repeat(GroupId id) {
     PROBE(sync_repeated);
+    lost_.erase(id);
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
     turn_.log(
@@ -210,6 +228,7 @@ void SyncRounds::repeat(GroupId id) {
 }
 
 void SyncRounds::finish(GroupId id, bool commit, const Cause& cause) {
+    lost_.erase(id);
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
     const BallotKey key{proto::VOTE_SYNC_END, id, running.id};
@@ -238,6 +257,23 @@ void SyncRounds::finish(GroupId id, bool commit, const Cause& cause) {
 void SyncRounds::give_up_waiting(GroupId group, const Uuid& member) {
     finish(group, false,
            make_cause<CauseKind::member_did_not_receive>(member, make_cause<CauseKind::nothing_new_from>(member)));
+}
+
+void SyncRounds::slept(const Sleep& sleep) {
+    keys_.slept(sleep);
+    for (auto& [group, asked] : lost_) {
+        for (auto& [uuid, question] : asked) sleep.leave_out(question.at);
+    }
+}
+
+void SyncRounds::forget(GroupId group) {
+    keys_.forget(group);
+    lost_.erase(group);
+}
+
+void SyncRounds::forget_run() {
+    keys_.clear();
+    lost_.clear();
 }
 
 void SyncRounds::give_up(const BallotKey& key, const Cause& cause) {

@@ -4,11 +4,13 @@
 // A round begins when all members of a group have voted. If a member has to receive content, the members get a plan
 // with the holders, and the round runs until all have voted for its end. If no holder of the missing content is left,
 // the living members elect again. RunState owns the round, because the round is promised; this part owns only the
-// comparison of keys.
+// comparison of keys, and what it asks about rounds that have lost their holders.
 //
-// Invariants: a group has at most one round at a time. A round ends by one decision that names all of its votes.
+// Invariants: a group has at most one round at a time. A round ends by one decision that names all of its votes. While
+// the vote of a member that has all of the content may be on its way, the members do not elect again.
 #pragma once
 
+#include "core/base/sleep.hpp"
 #include "core/journal/decision_log.hpp"
 #include "core/links/roster.hpp"
 #include "core/state_sync/election.hpp"
@@ -16,6 +18,7 @@
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,16 @@ public:
     // A member lives and never votes for the end of the round that runs.
     void give_up_waiting(GroupId group, const Uuid& member);
 
+    // A member acknowledged a message, or a tick passed: a round without holders may wait for it.
+    void look_again() {
+        if (!lost_.empty()) agenda_.everything = true;
+    }
+    void slept(const Sleep& sleep);
+    // The last member of the group is gone.
+    void forget(GroupId group);
+    void forget_run();
+    const std::map<GroupId, std::map<Uuid, Question>>& without_holders() const { return lost_; }
+
     KeyComparisons& keys() { return keys_; }
     const KeyComparisons& keys() const { return keys_; }
 
@@ -47,6 +60,7 @@ private:
     void decide(const BallotKey& key, const std::vector<Uuid>& electors);
     void finish(GroupId group, bool commit, const Cause& cause);
     void repeat(GroupId group);
+    bool nothing_on_its_way(GroupId group, const std::vector<Uuid>& lacking);
     std::vector<RunningSync::Holder> living_holders(GroupId group) const;
 
     Turn& turn_;
@@ -56,6 +70,7 @@ private:
     Roster& roster_;
     Agenda& agenda_;
     KeyComparisons keys_;
+    std::map<GroupId, std::map<Uuid, Question>> lost_;  // rounds that have lost their last holder: who was asked
 };
 
 }  // namespace pccl::core

@@ -42,6 +42,11 @@ public:
         cast.vote = vote;
     }
     void withdraw(const Uuid& member) { votes_.erase(member); }
+    // A member cannot take a longer answer than this, whatever its vote says.
+    void limit_room(const Uuid& member, std::uint32_t most) {
+        proto::Vote& vote = votes_.at(member).vote;
+        vote.set_room(std::min(vote.room(), most));
+    }
     void ignore_input(const Uuid& member) {
         votes_.at(member).vote.clear_input();
         votes_.at(member).vote.clear_whole();
@@ -75,7 +80,8 @@ private:
 
 class BallotBox {
 public:
-    Ballot& open(const BallotKey& key, Instant now);
+    // Casts a vote, and opens its ballot if it is the first one.
+    Ballot& cast(const BallotKey& key, const Uuid& member, const proto::Vote& vote, Instant now);
     Ballot* find(const BallotKey& key);
     const Ballot* find(const BallotKey& key) const;
     // Removes and returns the ballot. The caller decides it.
@@ -84,16 +90,24 @@ public:
     void withdraw(const Uuid& member);
     void withdraw(const BallotKey& key, const Uuid& member);  // from this ballot only
     // Forgets a ballot that can no longer be decided (its operation is over).
-    void close(const BallotKey& key) { ballots_.erase(key); }
+    void close(const BallotKey& key) {
+        if (ballots_.contains(key)) take(key);
+    }
     std::map<BallotKey, Ballot>& all() { return ballots_; }
     const std::map<BallotKey, Ballot>& all() const { return ballots_; }
-    // Every ballot has a vote, and it is older than none of its votes.
-    void check() const {
-        for (const auto& [key, ballot] : ballots_) ASSERT(!ballot.empty() && ballot.opened <= ballot.changed);
+    // How many collectives the member has voted to start, of those that are not decided.
+    std::size_t starts_of(const Uuid& member) const {
+        const auto starts = starts_.find(member);
+        return starts == starts_.end() ? 0 : starts->second;
     }
+    // Every ballot has a vote, and it is older than none of its votes. Votes for starts are counted.
+    void check() const;
 
 private:
+    void withdrawn(const BallotKey& key, const Uuid& member);
+
     std::map<BallotKey, Ballot> ballots_;
+    std::map<Uuid, std::size_t> starts_;  // by member; only of members with such votes
 };
 
 const char* to_text(proto::VoteKind kind);

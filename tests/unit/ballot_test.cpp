@@ -25,8 +25,7 @@ proto::Vote vote(Serial serial) {
 }  // namespace
 
 TEST_CASE("a ballot is complete when each elector has voted, and never without electors") {
-    BallotBox box;
-    Ballot& ballot = box.open(update, 0);
+    Ballot ballot;
     ballot.cast(a, vote(1), 0);
     CHECK_FALSE(ballot.complete({a, b}));
     CHECK(ballot.missing({a, b}) == std::vector<Uuid>{b});
@@ -38,8 +37,7 @@ TEST_CASE("a ballot is complete when each elector has voted, and never without e
 }
 
 TEST_CASE("a vote that is declared again renews no clock, a newer one does") {
-    BallotBox box;
-    Ballot& ballot = box.open(update, 0);
+    Ballot ballot;
     ballot.cast(a, vote(1), 10);
     ballot.cast(a, vote(1), 20);
     CHECK(ballot.changed == 10);
@@ -50,8 +48,7 @@ TEST_CASE("a vote that is declared again renews no clock, a newer one does") {
 }
 
 TEST_CASE("time that is left out moves no clock into the future") {
-    BallotBox box;
-    Ballot& ballot = box.open(update, 0);
+    Ballot ballot;
     ballot.cast(a, vote(1), 10);
     ballot.shift_clocks(5, 12);
     CHECK(ballot.opened == 5);
@@ -64,15 +61,20 @@ TEST_CASE("time that is left out moves no clock into the future") {
 TEST_CASE("a member that is gone is withdrawn from each ballot, and empty ballots close") {
     BallotBox box;
     const BallotKey start{proto::VOTE_START, 1, 7};
-    box.open(update, 0).cast(a, vote(1), 0);
-    box.open(start, 0).cast(a, vote(2), 0);
-    box.open(start, 0).cast(b, vote(1), 0);
+    box.cast(update, a, vote(1), 0);
+    box.cast(start, a, vote(2), 0);
+    box.cast(start, a, vote(3), 0);
+    box.cast(start, b, vote(1), 0);
+    CHECK(box.starts_of(a) == 1);
+    CHECK(box.starts_of(b) == 1);
     box.withdraw(a);
+    CHECK(box.starts_of(a) == 0);
     CHECK(box.find(update) == nullptr);
     REQUIRE(box.find(start) != nullptr);
     CHECK_FALSE(box.find(start)->has(a));
     const Ballot taken = box.take(start);
     CHECK(taken.has(b));
+    CHECK(box.starts_of(b) == 0);
     CHECK(box.all().empty());
 }
 

@@ -172,6 +172,16 @@ TEST_CASE("a vote has counts only if its collective has pieces of different size
     }
 }
 
+TEST_CASE("the room for an answer that a vote names is not believed beyond the frames of its member") {
+    Group run;  // with the least frames
+    const proto::Vote vote =
+        run.with_input(run.vote(CollectiveKind::all_gather, 0, 3000, 9000), std::string(3000, 'x'));
+    const proto::Answer answer = run.start(vote, vote);
+    CHECK_FALSE(answer.start().reduced());
+    CHECK(answer.start().op() != 0);
+    CHECK_FALSE(run.a.closed);
+}
+
 TEST_CASE("a start tells each member the pieces of all, also after a restart of the master") {
     Group run;
     const proto::Answer answer = run.start(run.vote(CollectiveKind::all_gather, 0, 40'000, 99'999),
