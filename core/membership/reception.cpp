@@ -136,10 +136,12 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         links_.refuse(id, proto::REFUSED_REMOVED, make_cause<CauseKind::forgotten>());
         return;
     }
-    // A joiner that dials again keeps its place.
+    // A joiner that dials again keeps its place, unless it names another gang.
     // Newcomers whose gangs are not complete have a limit of their own.
-    const std::size_t adds = hello.has_gang() ? joiners_.gangs().completed_by(gang_of(hello.gang())) : 1;
-    if (!joiners_.contains(uuid) && state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
+    const Gang gang = hello.has_gang() ? gang_of(hello.gang()) : Gang{};
+    const std::size_t adds = gang.none() ? 1 : joiners_.gangs().completed_by(gang);
+    const Joiners::Joiner* joiner = joiners_.find(uuid);
+    if ((joiner == nullptr || joiner->gang != gang) && state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL, make_cause<CauseKind::run_full>(turn_.limits.peers_max));
         return;
     }

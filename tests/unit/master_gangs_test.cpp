@@ -103,6 +103,9 @@ TEST_CASE("half a gang is not pending, and takes no place of others") {
     Member mate = member(4);
     run.come(mate, "A", 2, 0);
     CHECK(mate.refusal.find("limit of 2 peers") != std::string::npos);
+    // Nor does it get in without its gang.
+    run.world.say_hello(half);
+    CHECK(half.refusal.find("limit of 2 peers") != std::string::npos);
 }
 
 TEST_CASE("a gang of which one place cannot be reached stays out as a whole") {
