@@ -211,7 +211,12 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
         if (message.works()) patience_.works(member);
         if (message.works()) unfinished_.works(member);
         break;
-    case proto::PeerMessage::kHoldersRequest: asked_for_holders(member, message.holders_request()); break;
+    case proto::PeerMessage::kHoldersRequest:
+        if (message.recalled() != 0)
+            rounds_.lacks(member, message.holders_request(), message.recalled());
+        else
+            asked_for_holders(member, message.holders_request());
+        break;
     case proto::PeerMessage::kLeave:
         PROBE(member_left);
         registry_.leave(member);
@@ -283,8 +288,7 @@ void MasterCore::tick() {
             operations_.decide(op, Result::rank_connection_lost, make_cause<CauseKind::does_not_finish>(member));
         for (const auto& [group, member] : unfinished_.syncs_given_up()) rounds_.give_up_waiting(group, member);
     }
-    rounds_.keys().end_late();
-    rounds_.look_again();
+    rounds_.tick();
     if (const auto why = decisions_.gives_up()) stop(*why);
 }
 

@@ -95,10 +95,7 @@ private:
     void decided(const proto::Decision& decision) override;
     void link_lost(LinkId id, const Link& link) override { registry_.link_lost(id, link); }
     void answer_leaves(const Uuid& peer, std::uint64_t message) override { patience_.answer_leaves(peer, message); }
-    void acknowledged(const Uuid& peer, std::uint64_t messages) override {
-        patience_.acknowledged(peer, messages);
-        rounds_.look_again();
-    }
+    void acknowledged(const Uuid& peer, std::uint64_t messages) override { patience_.acknowledged(peer, messages); }
     void held_welcome_leaves(const Uuid& peer, Duration waited) override;
     void held_plan_leaves(const Uuid& peer, Duration waited) override;
     void heard_again(const Uuid& peer) override { rings_.heard_again(peer); }

@@ -284,7 +284,7 @@ std::string MasterCore::leftovers() const {
                            {"wanted edges of nobody", static_cast<std::size_t>(strange_wanted)},
                            {"edges to holders of no synchronization", holder_edges_.over()},
                            {"key lists of no group", without_group(rounds_.keys().all())},
-                           {"rounds without holders of no group", without_group(rounds_.without_holders())},
+                           {"recalls of no round", rounds_.recalls_of_no_group()},
                            {"starts of no group", operations_.starts_of_no_group()},
                            {"searches of no group", optimizer_.searches_of_no_group()},
                            {"shares of no group", optimizer_.shares_of_no_group()},

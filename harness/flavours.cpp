@@ -287,6 +287,8 @@ void draw_small_frames(Scenario& s, std::uint32_t on) {
         s.world.long_texts_per_million = static_cast<std::uint32_t>(draw.log_uniform(10'000, 1'000'000));
     if (draw.chance(300'000)) l.ids_per_incarnation = static_cast<std::uint32_t>(draw.log_uniform(1, 200));
     if (draw.chance(500'000)) l.untold_max = 64 + 8 * w.tags;
+    if (Draw own(sim::mix(s.seed, 941)); own.chance(500'000))
+        l.kept_bytes_max = static_cast<std::uint64_t>(own.log_uniform(1'000, 1'000'000'000));
 }
 
 // Another thread leaves the run during a call, or collectives run beside updates of the topology.

@@ -14,7 +14,8 @@ sim::Violation check_never(const Scenario& scenario, const Verdict& verdict) {
     if (has_liars(scenario)) return {};
     // A master whose journal is older may elect again what it had decided.
     const bool forgets = has([](const Fault& fault) { return fault.kind == FaultKind::older_journal; });
-    if (!forgets && times_hit(Probe::sync_vote_lost) != 0)
+    // Nor does the master wait for ever.
+    if (!forgets && times_hit(Probe::sync_recall_unanswered) == 0 && times_hit(Probe::sync_vote_lost) != 0)
         return {"election", "the members elected again, although one that voted then had received all of the state"};
     const bool lasts = has([](const Fault& fault) { return fault.forever; });
     if (!lasts && times_hit(Probe::direct_given_up) != 0)

@@ -144,6 +144,7 @@ const Setting settings[] = {
     PCCL_ONE("limits.entries_max", number, 1, 1 << 24, limits.entries_max),
     PCCL_ONE("limits.revision_max", number, 1, (std::numeric_limits<std::int64_t>::max)(), limits.revision_max),
     PCCL_ONE("limits.untold_max", number, 16, 1 << 20, limits.untold_max),
+    PCCL_ONE("limits.kept_bytes_max", number, 1000, 1ll << 40, limits.kept_bytes_max),
     PCCL_ONE("limits.ids_per_incarnation", number, 1, 0xffffffffll, limits.ids_per_incarnation),
     PCCL_ONE("limits.journal_records", number, 1, 1 << 20, limits.journal_records),
     PCCL_ONE("limits.unregistered_links_max", number, 1, 1 << 16, limits.unregistered_links_max),

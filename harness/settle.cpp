@@ -67,6 +67,8 @@ void fit_limits(Scenario& s) {
     const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
     s.workload.key_bytes = std::min({s.workload.key_bytes, l.key_bytes_max, least - key_overhead});
     l.untold_max = std::max(l.untold_max, 64 + 8 * s.workload.tags);
+    const std::uint64_t decision = 1'000 + 40 * s.peers.size() + 2 * l.vote_input_bytes_max;
+    l.kept_bytes_max = std::max(l.kept_bytes_max, decision * l.untold_max);
     // Each machine must be able to take what the run asks for.
     l.peers_max = std::max(l.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     l.tags_max = std::max(l.tags_max, s.workload.tags);

@@ -72,7 +72,9 @@ std::string text_of(const proto::PeerMessage& m) {
     case proto::PeerMessage::kMeasured:
         return formatted("measured test {}: {} bytes in {} ns", op_name(m.measured().test()), m.measured().bytes(),
                          m.measured().nanoseconds());
-    case proto::PeerMessage::kHoldersRequest: return "holders_request sync " + op_name(m.holders_request());
+    case proto::PeerMessage::kHoldersRequest:
+        return formatted("holders_request sync {}{}", op_name(m.holders_request()),
+                         m.recalled() == 0 ? std::string() : formatted(", lacks a part, recall {}", m.recalled()));
     default: return "unknown message";
     }
 }
@@ -129,6 +131,7 @@ std::string text_of(const proto::MasterMessage& m) {
     case proto::MasterMessage::kSyncHolders: {
         std::string text = "sync_holders sync " + op_name(m.sync_holders().sync());
         for (const auto& holder : m.sync_holders().holders()) text += " " + peer_name(holder.peer());
+        if (m.sync_holders().recall() != 0) text += formatted(" recall {}", m.sync_holders().recall());
         return text;
     }
     case proto::MasterMessage::kPageRequest:

@@ -41,6 +41,8 @@ namespace pccl::core {
     X(strategies_mixed,                                                                                                \
       "it synchronized with {t} where another member of the group uses ENFORCE_POPULAR, which all have to use then")   \
     X(schema_differs, "shared state differs from that of the others: {t}")                                             \
+    X(gang_schemas_differ,                                                                                             \
+      "the shared state of each gang differs between its members in names, types, counts or flags")                    \
     X(senders_differ,                                                                                                  \
       "its content differs from that of other SEND_ONLY members, which are more or longer in the run; members that "   \
       "send only have to hold the same")                                                                               \
@@ -175,7 +177,7 @@ namespace pccl::core {
     /* members that contradict what is known of them */                                                                \
     X(does_not_finish, "peer {p} has everything that it needs for it, and does not say that it has finished")          \
     X(claims_decision, "it claims to have received a decision that this master has not made; only a peer with a "      \
-                       "fault in its memory or its program does that")                                             \
+                       "fault in its memory or its program does that")                                                 \
     /* behind address translators */                                                                                   \
     X(no_way_through,                                                                                                  \
       "the members and this peer cannot connect to each other: a translator makes {t} of its address {t}; tried, in "  \

@@ -32,6 +32,7 @@ struct Limits {
     std::uint32_t newcomer_links_max = 400;
     std::uint32_t stripes_max = 64;
     std::uint32_t untold_max = 4 * 65'536;    // unacknowledged decisions of one member; with more it is removed
+    std::uint64_t kept_bytes_max = 256u << 20;  // of all decisions that some member has not acknowledged
     std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
     std::uint32_t journal_records = 4096;     // records since the last snapshot before the next one
     std::uint32_t removed_kept = 4096;        // removed peers whose reason is kept; they get it when they return

@@ -331,10 +331,13 @@
     X(sync_strategies_mixed, "state-sync", "member removed: it does not enforce where another does")                   \
     X(sync_outdated_sender, "state-sync", "member removed: outdated, and it receives nothing")                         \
     X(sync_senders_differ, "state-sync", "member removed: senders hold different contents")                            \
+    X(sync_recalled, "state-sync", "no holder is left: a receiver requests nothing more")                              \
+    X(sync_recall_answered, "state-sync", "a recalled receiver lacks a part of the state")                             \
+    X(sync_goes_on_after_recall, "state-sync", "a recalled receiver learns of a holder")                               \
     X(sync_vote_lost, "state-sync",                                                                                    \
       "holders gone, the living elect again, and the vote of one that has all of it comes")                            \
     X(sync_repeated, "state-sync", "holders gone: the living elect again")                                             \
-    X(sync_vote_awaited, "state-sync", "holders gone: the vote of one that has all of it may be on its way")           \
+    X(sync_recall_unanswered, "state-sync", "a recalled receiver has answered nothing for long")                       \
     X(sync_votes_again, "state-sync", "plan withdrawn: the election is repeated")                                      \
     X(sync_holders_asked, "state-sync", "no known holder can be reached, the master is asked")                         \
     X(sync_holder_learned, "state-sync", "another holder learned from the master")                                     \

@@ -15,6 +15,7 @@ namespace pccl::core {
 namespace {
 
 constexpr Duration unwritten_warn = 5 * second;
+constexpr std::size_t snapshot_bytes_most = 900'000'000;  // databases limit the length of a value to 1,000,000,000
 
 }  // namespace
 
@@ -86,7 +87,7 @@ void DecisionLog::compact_if_due() {
     *entry.mutable_snapshot() = state_.snapshot();
     journal_records_ = journal_bytes_ = 0;
     RunState again(turn_.limits.removed_kept);
-    if (entry.ByteSizeLong() > std::numeric_limits<int>::max() || !again.apply(entry) || again != state_) {
+    if (entry.ByteSizeLong() > snapshot_bytes_most || !again.apply(entry) || again != state_) {
         // A longer journal is better than a wrong one.
         turn_.log(LogLevel::error, "the journal cannot be compacted: its snapshot does not give the same state again");
         return;

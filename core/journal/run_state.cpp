@@ -199,13 +199,17 @@ void RunState::set_ring(const proto::RingRecord& ring) {
 
 void RunState::keep(std::uint64_t index, Kept kept) {
     for (const Uuid& uuid : kept.waiting) untold_[uuid].push_back(index);
+    kept.bytes = kept.decision.ByteSizeLong();
+    kept_bytes_ += kept.bytes;
     kept_.emplace(index, std::move(kept));
 }
 
 void RunState::forget(std::uint64_t index, const Uuid& member) {
     const auto kept = kept_.find(index);
     kept->second.waiting.erase(member);
-    if (kept->second.waiting.empty()) kept_.erase(kept);
+    if (!kept->second.waiting.empty()) return;
+    kept_bytes_ -= kept->second.bytes;
+    kept_.erase(kept);
 }
 
 void RunState::apply_sync(const proto::Decision& decision) {
@@ -511,10 +515,13 @@ void RunState::check() const {
     ASSERT(std::count_if(members.begin(), members.end(), [](const auto& entry) { return !entry.second.gang.none(); }) ==
            static_cast<std::ptrdiff_t>(in_gangs));
     std::size_t waiting = 0, untold = 0;
+    std::uint64_t bytes = 0;
     for (const auto& [index, kept] : kept_) {
         ASSERT(index <= last_index && index == kept.decision.index() && !kept.waiting.empty());
         waiting += kept.waiting.size();
+        bytes += kept.bytes;
     }
+    ASSERT(bytes == kept_bytes_);
     for (const auto& [uuid, indices] : untold_) {
         ASSERT(members.contains(uuid) && std::is_sorted(indices.begin(), indices.end()));
         for (const std::uint64_t index : indices) ASSERT(kept_.at(index).waiting.contains(uuid));

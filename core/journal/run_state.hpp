@@ -147,10 +147,12 @@ public:
     // Decisions that some recipient has not acknowledged, in order.
     struct Kept {
         proto::Decision decision;
-        std::set<Uuid> waiting;  // recipients that have not acknowledged it; never empty
+        std::set<Uuid> waiting;   // recipients that have not acknowledged it; never empty
+        std::uint64_t bytes = 0;  // of the decision
         friend bool operator==(const Kept&, const Kept&);
     };
     const std::map<std::uint64_t, Kept>& kept() const { return kept_; }
+    std::uint64_t kept_bytes() const { return kept_bytes_; }
     // The number of decisions for the member that it has not acknowledged.
     std::size_t untold(const Uuid& member) const {
         const auto found = untold_.find(member);
@@ -172,6 +174,7 @@ private:
     void forget(std::uint64_t index, const Uuid& member);
 
     std::map<std::uint64_t, Kept> kept_;
+    std::uint64_t kept_bytes_ = 0;                      // of all these decisions
     std::map<Uuid, std::deque<std::uint64_t>> untold_;  // per member: its decisions in kept_, ascending
     std::deque<Uuid> removed_order_;                    // keys of `removed`, oldest first
     std::size_t removed_kept_;

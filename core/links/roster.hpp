@@ -5,7 +5,6 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
-#include "core/links/question.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstdint>
@@ -51,11 +50,6 @@ public:
     virtual void say(const Uuid& peer, proto::MasterMessage message) = 0;
     // The largest control frame that it accepts. Only for a peer with a link.
     virtual std::uint32_t control_bytes(const Uuid& peer) const = 0;
-    // ---- asking whether something of it is still on its way. Both only for a member that is present.
-    virtual Question ask(const Uuid& member) = 0;
-    // True: everything that it had said when it was asked has arrived. Also true if it has acknowledged nothing for
-    // Timeouts::unanswered(): its messages arrive, and it does not receive those of the master.
-    virtual bool answered(const Uuid& member, const Question& question) const = 0;
     // True: its dial plan waits for a record to be durable, so it cannot have received the plan.
     virtual bool plan_waits(const Uuid& peer) const = 0;
 

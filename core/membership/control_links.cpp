@@ -165,16 +165,6 @@ void ControlLinks::say_heartbeat(LinkId id, Link& link) {
     say_at_once(id, link, std::move(message));
 }
 
-Question ControlLinks::ask(LinkId id) {
-    Link& link = links_.at(id);
-    say_heartbeat(id, link);
-    return {id, link.said, turn_.now};
-}
-
-bool ControlLinks::answered(const Question& question) const {
-    return links_.at(question.link).heard >= question.said || turn_.now - question.at > turn_.timeouts.unanswered();
-}
-
 void ControlLinks::say_to_members_at_once(const proto::MasterMessage& message) {
     for (auto& [id, link] : links_) {
         if (link.stage == Link::Stage::member) say_at_once(id, link, message);

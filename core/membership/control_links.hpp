@@ -11,7 +11,6 @@
 
 #include "core/base/sleep.hpp"
 #include "core/journal/decision_log.hpp"
-#include "core/links/question.hpp"
 #include "core/turn.hpp"
 #include "core/wire/control.pb.h"
 
@@ -104,8 +103,6 @@ public:
     void say(LinkId link, proto::MasterMessage message);
     void say_at_once(LinkId id, Link& link, proto::MasterMessage message);
     void say_heartbeat(LinkId id, Link& link);
-    Question ask(LinkId id);
-    bool answered(const Question& question) const;  // see Roster; its link must be open
     void say_to_members_at_once(const proto::MasterMessage& message);
     // To members and newcomers; to those whose welcome waits for the disk, behind it.
     void tell_all(const proto::MasterMessage& message);

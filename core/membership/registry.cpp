@@ -396,6 +396,14 @@ void Registry::remove_unheeding() {
     for (const auto& [uuid, session] : sessions_) {
         if (session.resumed && state_.untold(uuid) > turn_.limits.untold_max) over.push_back(uuid);
     }
+    // All of them together must fit into a snapshot, too. The one for which most are kept makes room.
+    if (over.empty() && state_.kept_bytes() > turn_.limits.kept_bytes_max) {
+        const auto most = std::max_element(sessions_.begin(), sessions_.end(), [&](const auto& a, const auto& b) {
+            const auto untold = [&](const auto& one) { return one.second.resumed ? state_.untold(one.first) : 0; };
+            return untold(a) < untold(b);
+        });
+        if (most != sessions_.end() && most->second.resumed) over.push_back(most->first);
+    }
     for (const Uuid& uuid : over) {
         remove(uuid, make_cause<CauseKind::unacknowledged>(state_.untold(uuid)));
     }

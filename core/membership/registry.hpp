@@ -101,11 +101,6 @@ public:
     std::uint32_t newcomer_links(const Uuid& member) const override { return sessions_.at(member).newcomer_links; }
     void say(const Uuid& peer, proto::MasterMessage message) override { links_.say(link_of(peer), std::move(message)); }
     std::uint32_t control_bytes(const Uuid& peer) const override { return links_.at(link_of(peer)).control_bytes; }
-    Question ask(const Uuid& member) override { return links_.ask(link_of(member)); }
-    // A member that has resumed since has declared everything on its new link.
-    bool answered(const Uuid& member, const Question& question) const override {
-        return question.link != link_of(member) || links_.answered(question);
-    }
     bool plan_waits(const Uuid& peer) const override;
     void remove(const Uuid& member, const Cause& cause) override;
     void turn_away(const Uuid& newcomer, const Cause& cause) override;

@@ -120,6 +120,8 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
         break;
     case proto::VOTE_SYNC_END: {
         const auto& group = state_.groups.at(member.group);
+        const auto takes_part = [&](const SeatState& seat) { return seat.uuid == uuid; };
+        if (group.sync && std::none_of(group.sync->members.begin(), group.sync->members.end(), takes_part)) return;
         if (!group.sync || group.sync->id != vote.id()) {
             PROBE(sync_end_vote_too_late);
             if (vote.ok() && elected_again(vote.id())) PROBE(sync_vote_lost);

@@ -87,7 +87,7 @@ void VotePatience::restart_clocks() {
     for (auto& [key, ballot] : ballots_.all()) ballot.restart_clocks(turn_.now);
     for (auto& [uuid, idle] : idle_) {
         idle.free_since = turn_.now;
-        idle.checked = {};
+        idle.checked_said = 0;
     }
 }
 
@@ -132,9 +132,12 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
         return arrived ? waits : 0;
     };
     // True if the member made no call in time for the vote whose last vote came at `changed`. Its call may still be on
-    // its way, so the member is asked.
+    // its way: the master sends a heartbeat, and waits until the member acknowledges it. If nothing is acknowledged for
+    // long, the link counts as dead.
     const auto in_no_call = [&](const Uuid& uuid, Instant changed) {
         Idle& idle = idle_.at(uuid);
+        const LinkId id = roster_.link_of(uuid);
+        ControlLinks::Link& link = links_.at(id);
         const Instant over = std::max(idle.free_for(changed, believed), changed) + limit;
         // The member has resumed since its time was over, so it has declared any call that it made in time. Without
         // this check, a link that breaks more often than heartbeats come would keep the seat for ever.
@@ -142,11 +145,13 @@ void VotePatience::expire(const std::optional<Uuid>& only) {
             PROBE(idle_by_its_resume);
             return true;
         }
-        if (idle.checked.link == 0 || idle.checked.at < over) {
-            idle.checked = roster_.ask(uuid);
+        if (idle.checked_said == 0 || idle.checked_at < over) {
+            links_.say_heartbeat(id, link);
+            idle.checked_said = link.said;
+            idle.checked_at = turn_.now;
             return false;
         }
-        return roster_.answered(uuid, idle.checked);
+        return link.heard >= idle.checked_said || turn_.now - idle.checked_at > turn_.timeouts.unanswered();
     };
     // A member that is away may be dead, so it does not count as waiting. But a member that has resumed since its wait
     // was over is alive, even if its link is away at each tick.
@@ -202,8 +207,7 @@ void VotePatience::resumes(const Uuid& member) {
     Idle& idle = idle_.at(member);
     // Nothing had shown that the last answer arrived on the old link. The member may have it only now.
     if (idle.answer_said != 0) idle.free_since = turn_.now;
-    idle.answer_said = 0;
-    idle.checked = {};
+    idle.answer_said = idle.checked_said = 0;
     idle.came_back = turn_.now;
 }
 

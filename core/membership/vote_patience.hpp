@@ -75,13 +75,17 @@ private:
         Instant free_since = 0;
         Instant worked_at = 0;  // when it said last that it works
         std::uint64_t answer_said = 0;  // message number of that answer on its link; 0: it is acknowledged
-        Question checked;               // asked when its time to make the next call was over
+        // When its time to make the next call is over, the master sends a heartbeat. These are the number of that
+        // message on the link and the time when it was sent. A call that the member made in time arrives before the
+        // acknowledgement. 0: not sent yet.
+        std::uint64_t checked_said = 0;
+        Instant checked_at = 0;
         // The same for a vote that has waited since `changed`. That it works is believed for so long as others wait.
         Instant free_for(Instant changed, Duration believed) const {
             return std::max(free_since, std::min(worked_at, std::max(free_since, changed) + believed));
         }
         void leave_out(Duration time, Instant now) {
-            for (Instant* clock : {&free_since, &worked_at, &checked.at}) *clock = std::min(now, *clock + time);
+            for (Instant* clock : {&free_since, &worked_at, &checked_at}) *clock = std::min(now, *clock + time);
         }
         // When its current link began to resume. When the resume is complete, the member has declared every call that
         // it made before.

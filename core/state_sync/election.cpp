@@ -72,37 +72,38 @@ public:
                                 }))
             return refuse(
                 [&](std::uint64_t own) { return make_cause<CauseKind::nobody_enforces_revision>(revision_, own); });
-        remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
-               [&](const Candidate& c) {
-                   PROBE(sync_outdated_sender);
-                   return make_cause<CauseKind::sender_behind>(c.revision, revision_);
-               });
-        std::vector<const Candidate*> offering;
-        for (const Candidate* candidate : staying_) {
-            if (!receives_only(*candidate) && candidate->revision == revision_) offering.push_back(candidate);
-        }
-        if (offering.empty()) {
-            PROBE(sync_nobody_sends);
-            return refuse(
-                [&](std::uint64_t own) { return make_cause<CauseKind::nobody_sends_revision>(revision_, own); });
-        }
+        if (!remove([&](const Candidate& c) { return sends_only(c) && c.revision < revision_; },
+                    [&](const Candidate& c) {
+                        PROBE(sync_outdated_sender);
+                        return make_cause<CauseKind::sender_behind>(c.revision, revision_);
+                    }))
+            return refuse_for_want_of_offers();
+        std::vector<const Candidate*> offering = offers();
+        if (offering.empty()) return refuse_for_want_of_offers();
         const Hash128 schema = popular(offering, schema_);
-        std::erase_if(offering, [&](const Candidate* c) { return schema_.at(c->uuid) != schema; });
-        const Hash128 content = popular(offering, content_);
-        const Candidate& winner =
-            **std::find_if(offering.begin(), offering.end(), [&](const Candidate* c) { return c->content == content; });
-        remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
-               [&](const Candidate& c) {
-                   PROBE(sync_schema_differs);
-                   differ_.insert(c.uuid);
-                   return make_cause<CauseKind::schema_differs>(c.difference);
-               });
-        remove([&](const Candidate& c) { return sends_only(c) && c.content != content; },
-               [&](const Candidate&) {
-                   PROBE(sync_senders_differ);
-                   return make_cause<CauseKind::senders_differ>();
-               });
-        return deal_out(winner);
+        if (!remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
+                    [&](const Candidate& c) {
+                        PROBE(sync_schema_differs);
+                        differ_.insert(c.uuid);
+                        return make_cause<CauseKind::schema_differs>(c.difference);
+                    }))
+            return refuse([&](std::uint64_t) { return make_cause<CauseKind::gang_schemas_differ>(); });
+        // A sender with other content takes its gang along, and with it perhaps the winner. Then the rest is counted.
+        for (const Candidate* winner = nullptr;;) {
+            offering = offers();
+            if (offering.empty()) return refuse_for_want_of_offers();
+            if (winner != nullptr && std::find(offering.begin(), offering.end(), winner) != offering.end())
+                return deal_out(*winner);
+            const Hash128 content = popular(offering, content_);
+            winner = *std::find_if(offering.begin(), offering.end(),
+                                   [&](const Candidate* c) { return c->content == content; });
+            if (!remove([&](const Candidate& c) { return sends_only(c) && c.content != content; },
+                        [&](const Candidate&) {
+                            PROBE(sync_senders_differ);
+                            return make_cause<CauseKind::senders_differ>();
+                        }))
+                return refuse([&](std::uint64_t) { return make_cause<CauseKind::senders_differ>(); });
+        }
     }
 
 private:
@@ -110,15 +111,33 @@ private:
     static bool sends_only(const Candidate& c) { return c.strategy == SyncStrategy::send_only; }
     static bool enforces(const Candidate& c) { return c.strategy == SyncStrategy::enforce_popular; }
 
+    std::vector<const Candidate*> offers() const {
+        std::vector<const Candidate*> offering;
+        for (const Candidate* candidate : staying_) {
+            if (!receives_only(*candidate) && candidate->revision == revision_) offering.push_back(candidate);
+        }
+        return offering;
+    }
+
+    Election refuse_for_want_of_offers() const {
+        PROBE(sync_nobody_sends);
+        return refuse([&](std::uint64_t own) { return make_cause<CauseKind::nobody_sends_revision>(revision_, own); });
+    }
+
     // Returns false and removes nobody if no member with the expected revision would be left.
     template <class Who, class Why>
     bool remove(const Who& who, const Why& why) {
+        std::set<std::string> gangs;
+        for (const Candidate* c : staying_) {
+            if (!c->gang.empty() && who(*c)) gangs.insert(c->gang);
+        }
+        const auto leaves = [&](const Candidate& c) { return who(c) || gangs.contains(c.gang); };
         const bool some_left = std::any_of(staying_.begin(), staying_.end(),
-                                           [&](const Candidate* c) { return c->revision == revision_ && !who(*c); });
+                                           [&](const Candidate* c) { return c->revision == revision_ && !leaves(*c); });
         if (!some_left) return false;
         std::erase_if(staying_, [&](const Candidate* c) {
-            if (!who(*c)) return false;
-            causes_[c->uuid] = why(*c);
+            if (!leaves(*c)) return false;
+            if (who(*c)) causes_[c->uuid] = why(*c);
             return true;
         });
         return true;

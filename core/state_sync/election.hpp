@@ -11,7 +11,8 @@
 // The winners (schema first, then content) come from members that are not RECEIVE_ONLY and hold the expected revision.
 // Members that completed a sync of this run outrank the others. Within a rank the most common value wins, on a tie that
 // of the longest accepted member. A rule that would leave no member with the expected revision removes nobody: the call
-// fails for all. It also fails for all if no member is left that may send.
+// fails for all. It also fails for all if no member is left that may send. The gang of a removed member goes with it, so
+// its other places are neither elected nor left.
 #pragma once
 
 #include "core/base/ids.hpp"
@@ -31,6 +32,7 @@ struct Candidate {
     Hash128 schema;
     Hash128 content;
     bool unequal = false;    // some of its entries may differ between members
+    std::string gang = {};   // its name; empty: none
     std::string difference;  // how its schema differs from the winner's; only for the text sent to this member
 };
 

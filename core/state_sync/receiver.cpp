@@ -69,15 +69,10 @@ std::size_t SyncReceiver::add_sources(const Holders& holders) {
     return added;
 }
 
-void SyncReceiver::holders_named(const Holders& holders) {
-    if (!fetching()) return;
-    if (add_sources(holders) != 0) PROBE(sync_holder_learned);
-    activate_sources();
-}
-
 // Connects to sources, at most `sources_active_max` at a time. First releases those that cannot help with the open
 // fetches.
 void SyncReceiver::activate_sources() {
+    if (recall_ != 0) return;
     for (SyncSource& source : sources_) {
         if (!source.active || source.helps(only_whole())) continue;
         PROBE(sync_source_of_no_help);
@@ -182,7 +177,7 @@ struct Usable {
 
 // Keeps about the same number of requests in flight to each source, so a faster source sends a larger share.
 void SyncReceiver::pump() {
-    if (!fetching()) return;
+    if (!fetching() || recall_ != 0) return;
     if (!listed_) return ask_for_list();
     if (!staging_.there()) return;
     const auto cost = [&](std::uint32_t entry, std::uint32_t chunk) {
@@ -447,7 +442,7 @@ void SyncReceiver::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
         ask_again(check.entry, check.chunk);
         give_up_source(source, "a chunk that it sent does not match the hash of the elected state", true);
         pump();
-        return;
+        return answer_recall();
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
     if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? open_unequal_ : open_compared_);
@@ -455,6 +450,7 @@ void SyncReceiver::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
         source_moved(source, content_.chunk_length(check.entry, check.chunk));
     pump();
     end_if_complete();
+    answer_recall();
 }
 
 void SyncReceiver::declined(const Uuid& peer, OpId sync) {
@@ -471,7 +467,13 @@ void SyncReceiver::end(bool ok, const Cause& cause) {
     voted_end_ = true;
     holds_all_ = ok;
     owner_.fetched(ok, cause);
-    // This peer fetches nothing more, so chunks that are arriving are discarded. If `ok`, others may fetch from it now.
+    // This peer fetches nothing more. If `ok`, others may fetch from it now.
+    discard_arriving();
+    let_go();
+    holders_.maintain_edges();
+}
+
+void SyncReceiver::discard_arriving() {
     for (auto& [id, link] : links_) {
         if (link.purpose == Link::Purpose::outgoing && link.receiving.phase == 2 && link.receiving.op != 0 &&
             !link.receiving.dropped) {
@@ -479,8 +481,6 @@ void SyncReceiver::end(bool ok, const Cause& cause) {
             turn_.add(RedirectReceive{id});
         }
     }
-    let_go();
-    holders_.maintain_edges();
 }
 
 void SyncReceiver::stop() {
@@ -519,6 +519,11 @@ void SyncReceiver::tick() {
         PROBE(sync_no_holder);
         end(false, make_cause<CauseKind::no_holder_left>());
         return;
+    }
+    if (recall_ != 0) {
+        if (turn_.now < next_ask_) return;
+        next_ask_ = turn_.now + turn_.timeouts.hiccup();
+        return ask_for_holders(0);
     }
     bool reaches_one = false;
     bool reaches_whole = false;
@@ -571,9 +576,7 @@ void SyncReceiver::tick() {
     next_ask_ = turn_.now + turn_.timeouts.hiccup();
     if (served) return;
     PROBE(sync_holders_asked);
-    proto::PeerMessage message;
-    message.set_holders_request(id_);
-    master_.tell(message);
+    ask_for_holders(0);
 }
 
 void SyncReceiver::check() const {

@@ -10,6 +10,9 @@
 // The receiver works from the plan to the outcome, or until the plan is withdrawn. It exists even if this peer lacks
 // nothing. It never writes into the application's memory, and the outcome is unknown to it.
 //
+// When no holder is left, the master recalls the receivers. A recalled one checks the chunks that have landed. Then it
+// has all of the state, or tells the master that it lacks a part, and fetches nothing until the master names holders.
+//
 // Invariants: a chunk has at most one request at a time. The request is in `requests_` until the chunk is verified, or
 // has to be requested again. `open_*` count the fetches that are not completely verified. Verified data renews the
 // clocks; arriving bytes renew them only if there are more than ever before.
@@ -104,7 +107,7 @@ public:
     // can be served from now on.
     void take_holders(const Holders& holders);
     void begin();
-    void holders_named(const Holders& holders);
+    void holders_named(const proto::SyncHolders& message);
     // Ends all fetching: the outcome is known, or the plan is withdrawn.
     void stop();
 
@@ -145,7 +148,11 @@ private:
     bool all_fetched() const { return listed_ && open_compared_ == 0 && open_unequal_ == 0; }
     bool only_whole() const { return listed_ && open_compared_ == 0; }
     void end_if_complete();
+    void recalled(std::uint64_t number);
+    void answer_recall();
+    void ask_for_holders(std::uint64_t recalled);
     void end(bool ok, const Cause& cause);
+    void discard_arriving();
     void let_go();
 
     // sources
@@ -208,6 +215,7 @@ private:
     std::vector<SyncRequest> requests_;
     Instant progress_ = 0;  // when useful data last arrived
     Instant next_ask_ = 0;  // earliest time to ask the master for further sources
+    std::uint64_t recall_ = 0;  // of the master, since it last named holders; 0: none
     bool voted_end_ = false;
     bool holds_all_ = false;
     bool stopped_ = false;

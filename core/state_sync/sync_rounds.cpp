@@ -20,6 +20,7 @@ std::vector<Candidate> SyncRounds::candidates_of(const Ballot& ballot, const std
         candidate.uuid = uuid;
         candidate.seniority = member.seniority;
         candidate.synced = member.synced;
+        candidate.gang = member.gang.name;
         candidate.revision = vote.revision();
         candidate.strategy = static_cast<SyncStrategy>(vote.strategy());
         candidate.schema = hash_of(vote.schema());
@@ -129,22 +130,49 @@ void SyncRounds::examine_end(GroupId id) {
     });
     if (!in_vain)
         lost_.erase(id);
-    else if (running.holders.empty() || nothing_on_its_way(id, without_vote))
+    else if (running.holders.empty() || nobody_completes(id, without_vote))
         repeat(id);
 }
 
-// One of them may have received all of the content before its holder was gone. Its vote is on its way, or its link is
-// away; then it becomes a holder, or is removed.
-bool SyncRounds::nothing_on_its_way(GroupId id, const std::vector<Uuid>& without_vote) {
-    std::map<Uuid, Question>& asked = lost_[id];
-    bool nothing = true;
+// One of them may have received all of the content before its last holder was gone. It may still check what has landed,
+// its vote may be on its way, or its link may be away. So all of them are recalled.
+bool SyncRounds::nobody_completes(GroupId id, const std::vector<Uuid>& without_vote) {
+    Recall& recall = lost_[id];
+    if (recall.number == 0) recall.number = ++recalls_;
+    bool nobody = true;
     for (const Uuid& uuid : without_vote) {
-        const bool present = roster_.present(uuid);
-        if (present && !asked.contains(uuid)) asked[uuid] = roster_.ask(uuid);
-        nothing = nothing && present && roster_.answered(uuid, asked.at(uuid));
+        Recall::Told& told = recall.members[uuid];
+        if (told.lacks) continue;
+        // It lives, and answers nothing for long. Or its link breaks again and again.
+        if (told.link != 0 && turn_.now - told.first > turn_.timeouts.undeclared()) {
+            PROBE(sync_recall_unanswered);
+            continue;
+        }
+        nobody = false;
+        const LinkId link = roster_.link_of(uuid);
+        if (!roster_.present(uuid) || told.link == link) continue;
+        if (told.link == 0) told.first = turn_.now;
+        told.link = link;
+        tell_recall(uuid, state_.groups.at(id).sync->id, recall.number);
     }
-    if (!nothing) PROBE(sync_vote_awaited);
-    return nothing;
+    return nobody;
+}
+
+void SyncRounds::tell_recall(const Uuid& member, OpId sync, std::uint64_t number) {
+    proto::MasterMessage message;
+    message.mutable_sync_holders()->set_sync(sync);
+    message.mutable_sync_holders()->set_recall(number);
+    roster_.say(member, std::move(message));
+}
+
+void SyncRounds::lacks(const Uuid& member, OpId sync, std::uint64_t recall) {
+    const GroupId id = state_.members.at(member).group;
+    const auto lost = lost_.find(id);
+    if (lost == lost_.end() || lost->second.number != recall || state_.groups.at(id).sync->id != sync) return;
+    const auto told = lost->second.members.find(member);
+    if (told == lost->second.members.end() || told->second.link == 0) return;
+    told->second.lacks = true;
+    agenda_.everything = true;
 }
 
 // The members that held the content when it was elected, and those that have received and verified all of it since.
@@ -175,6 +203,7 @@ std::vector<Uuid> SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
     const GroupId id = state_.members.at(uuid).group;
     const auto group = state_.groups.find(id);
     if (group == state_.groups.end() || !group->second.sync || group->second.sync->id != sync) return {};
+    if (lost_.contains(id)) return {};  // it has said that it fetches nothing more
     std::vector<RunningSync::Holder> holders = living_holders(id);
     std::erase_if(holders, [&](const auto& holder) { return holder.uuid == uuid; });
     proto::MasterMessage message;
@@ -261,9 +290,16 @@ void SyncRounds::give_up_waiting(GroupId group, const Uuid& member) {
 
 void SyncRounds::slept(const Sleep& sleep) {
     keys_.slept(sleep);
-    for (auto& [group, asked] : lost_) {
-        for (auto& [uuid, question] : asked) sleep.leave_out(question.at);
+    for (auto& [group, recall] : lost_) {
+        for (auto& [uuid, told] : recall.members) sleep.leave_out(told.first);
     }
+}
+
+std::size_t SyncRounds::recalls_of_no_group() const {
+    return static_cast<std::size_t>(std::count_if(lost_.begin(), lost_.end(), [&](const auto& entry) {
+        const auto group = state_.groups.find(entry.first);
+        return group == state_.groups.end() || !group->second.sync;
+    }));
 }
 
 void SyncRounds::forget(GroupId group) {

@@ -4,10 +4,10 @@
 // A round begins when all members of a group have voted. If a member has to receive content, the members get a plan
 // with the holders, and the round runs until all have voted for its end. If no holder of the missing content is left,
 // the living members elect again. RunState owns the round, because the round is promised; this part owns only the
-// comparison of keys, and what it asks about rounds that have lost their holders.
+// comparison of keys, and the recall of a round that has lost its holders.
 //
-// Invariants: a group has at most one round at a time. A round ends by one decision that names all of its votes. While
-// the vote of a member that has all of the content may be on its way, the members do not elect again.
+// Invariants: a group has at most one round at a time. A round ends by one decision that names all of its votes. The
+// members elect again only when each one without a vote has said that it lacks a part of the content.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -42,15 +42,17 @@ public:
     // A member lives and never votes for the end of the round that runs.
     void give_up_waiting(GroupId group, const Uuid& member);
 
-    // A member acknowledged a message, or a tick passed: a round without holders may wait for it.
-    void look_again() {
+    // A recalled member lacks a part of the state, and fetches nothing more.
+    void lacks(const Uuid& member, OpId sync, std::uint64_t recall);
+    void tick() {
+        keys_.end_late();
         if (!lost_.empty()) agenda_.everything = true;
     }
     void slept(const Sleep& sleep);
     // The last member of the group is gone.
     void forget(GroupId group);
     void forget_run();
-    const std::map<GroupId, std::map<Uuid, Question>>& without_holders() const { return lost_; }
+    std::size_t recalls_of_no_group() const;
 
     KeyComparisons& keys() { return keys_; }
     const KeyComparisons& keys() const { return keys_; }
@@ -60,7 +62,18 @@ private:
     void decide(const BallotKey& key, const std::vector<Uuid>& electors);
     void finish(GroupId group, bool commit, const Cause& cause);
     void repeat(GroupId group);
-    bool nothing_on_its_way(GroupId group, const std::vector<Uuid>& lacking);
+    // A round that has lost its last holder. Its members are told to fetch nothing more.
+    struct Recall {
+        struct Told {
+            LinkId link = 0;  // on which it was told last; 0: not yet
+            Instant first = 0;
+            bool lacks = false;  // its answer; it keeps to it until holders are named
+        };
+        std::uint64_t number = 0;
+        std::map<Uuid, Told> members;
+    };
+    bool nobody_completes(GroupId group, const std::vector<Uuid>& without_vote);
+    void tell_recall(const Uuid& member, OpId sync, std::uint64_t number);
     std::vector<RunningSync::Holder> living_holders(GroupId group) const;
 
     Turn& turn_;
@@ -70,7 +83,8 @@ private:
     Roster& roster_;
     Agenda& agenda_;
     KeyComparisons keys_;
-    std::map<GroupId, std::map<Uuid, Question>> lost_;  // rounds that have lost their last holder: who was asked
+    std::map<GroupId, Recall> lost_;
+    std::uint64_t recalls_ = 0;
 };
 
 }  // namespace pccl::core

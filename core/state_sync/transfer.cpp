@@ -146,7 +146,7 @@ void SyncTransfer::fetched(bool ok, const Cause& cause) {
 
 void SyncTransfer::holders_named(const proto::SyncHolders& message) {
     if (call_ && call_->plan && call_->plan->receiver.id() == message.sync())
-        call_->plan->receiver.holders_named(message.holders());
+        call_->plan->receiver.holders_named(message);
 }
 
 void SyncTransfer::stop_plan() {

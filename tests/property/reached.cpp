@@ -199,17 +199,18 @@ private:
 
     void see_limits(const Limits& limits) {
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
-                     newcomer_links_max, stripes_max, untold_max, ids_per_incarnation, journal_records, removed_kept,
-                     former_tokens_max, joiner_reports_at_once, gang_name_bytes_max, gang_size_max, gang_waiting_max,
-                     votes_listed, operations_listed, removals_listed,
-                     members_named, slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes,
-                     vote_input_bytes_max, vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max,
-                     concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
-                     pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes, copies_in_flight, entries_max, chunk_bytes, chunks_in_flight,
-                     hashes_in_flight, chunk_requests_max, digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first,
-                     sources_active_max, sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max,
-                     revision_max, test_connections, test_connections_first, test_bytes, test_frame_least,
-                     test_frame_most, search_steps, search_answer_steps, search_background_steps] = limits;
+                     newcomer_links_max, stripes_max, untold_max, kept_bytes_max, ids_per_incarnation, journal_records,
+                     removed_kept, former_tokens_max, joiner_reports_at_once, gang_name_bytes_max, gang_size_max,
+                     gang_waiting_max, votes_listed, operations_listed, removals_listed, members_named, slice_bytes,
+                     eager_bytes, long_path, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
+                     vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops,
+                     scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
+                     pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes, copies_in_flight,
+                     entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
+                     digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first, sources_active_max,
+                     sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max,
+                     test_connections, test_connections_first, test_bytes, test_frame_least, test_frame_most,
+                     search_steps, search_answer_steps, search_background_steps] = limits;
         in_ = "Limits.";
         see("control_bytes_max", control_bytes_max);
         see("payload_bytes_max", payload_bytes_max);
@@ -219,6 +220,7 @@ private:
         see("newcomer_links_max", newcomer_links_max);
         see("stripes_max", stripes_max);
         see("untold_max", untold_max);
+        see("kept_bytes_max", kept_bytes_max);
         see("ids_per_incarnation", ids_per_incarnation);
         see("journal_records", journal_records);
         see("slice_bytes", slice_bytes);

@@ -34,6 +34,10 @@ public:
         candidates_.back().strategy = strategy;
         return *this;
     }
+    Voters& of_gang(const std::string& name) {
+        candidates_.back().gang = name;
+        return *this;
+    }
     Election elect(std::uint64_t expected) const { return pccl::core::elect(candidates_, expected); }
 
 private:
@@ -159,4 +163,34 @@ TEST_CASE("strategies: a newcomer that only sends receives nothing, not even wha
         Voters().add(5, 7, true).as(SyncStrategy::send_only).add(5, 7, false).as(SyncStrategy::send_only).elect(5);
     CHECK(removed(both).empty());
     CHECK_FALSE((both.verdicts[1].receives || both.verdicts[1].receives_unequal));
+}
+
+TEST_CASE("a rule that would remove everybody together with their gangs removes nobody") {
+    Voters voters;
+    voters.add(0, 7).of_gang("A").add(0, 7).of_gang("A").as(SyncStrategy::send_only);
+    const Election mixed = voters.elect(0);
+    CHECK(mixed.failed);
+    CHECK(removed(mixed).empty());
+    Voters keys;
+    keys.add(0, 7).of_gang("A").add(0, 7, true, "v").of_gang("A");
+    CHECK(keys.elect(0).failed);
+    CHECK(removed(keys.elect(0)).empty());
+    Voters behind;
+    behind.add(1, 7).of_gang("A").add(0, 7).of_gang("A").as(SyncStrategy::send_only).add(0, 7);
+    CHECK(behind.elect(1).failed);
+    CHECK(removed(behind.elect(1)).empty());
+}
+
+TEST_CASE("a place whose gang goes is not elected") {
+    Voters voters;
+    voters.add(0, 7).of_gang("A").as(SyncStrategy::send_only).add(0, 8).of_gang("A").as(SyncStrategy::send_only);
+    voters.add(0, 7).as(SyncStrategy::receive_only).add(0, 9).as(SyncStrategy::send_only);
+    const Election election = voters.elect(0);
+    CHECK(removed(election) == std::vector<int>{2, 4});
+    CHECK(election.failed);  // nobody that may send is left
+    Voters more;
+    more.add(0, 7).of_gang("A").add(0, 7, true, "v").of_gang("A").add(0, 8).add(0, 9);
+    CHECK(removed(more.elect(0)) == std::vector<int>{2});
+    CHECK(more.elect(0).winner.bytes[0] == 3);
+    CHECK(more.elect(0).holders.front().bytes[0] == 3);
 }

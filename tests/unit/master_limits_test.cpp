@@ -106,6 +106,22 @@ TEST_CASE("a member that acknowledges nothing is removed before it fills the mem
     CHECK_FALSE(run.a.refused);
 }
 
+TEST_CASE("decisions that nobody acknowledges take a bounded number of bytes together") {
+    Limits limits;
+    limits.kept_bytes_max = 5'000;
+    Pair run(limits);
+    run.b.acknowledges = false;
+    std::uint64_t decided = 0;
+    for (; decided < 100 && !run.b.refused; ++decided) {
+        const std::uint64_t op = run.start(decided);
+        for (Member* member : {&run.a, &run.b}) run.end(*member, op, true);
+        run.world.advance(300 * millisecond);
+    }
+    CHECK(run.b.refused);
+    CHECK(decided > 5);
+    CHECK_FALSE(run.a.refused);
+}
+
 TEST_CASE("what members acknowledged before a restart is not held against those who have not resumed") {
     Limits limits;
     limits.untold_max = 50;
