@@ -1,6 +1,7 @@
 // Certificates of an operator's own PKI: what is read, what is refused, and which peer ids belong to a key.
 #include "net-real/tls/operator_keys.hpp"
 
+#include "net-real/tests/held_file.hpp"
 #include "net-real/tests/own_pki.hpp"
 #include "net-real/tests/stream_pairs.hpp"
 
@@ -8,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 using namespace pccl;
 using namespace pccl::real;
@@ -167,4 +169,27 @@ TEST_CASE("new files with the same key are taken at once, those with another key
     const core::Uuid second = keys->begin_membership(error);
     CHECK(keys->context()->own_key() != before->own_key());
     CHECK_FALSE(std::equal(first.bytes.end() - 10, first.bytes.end(), second.bytes.end() - 10));
+}
+
+TEST_CASE("a membership that begins while changed files are read keeps its id") {
+    OwnPki pki;
+    const tls::OperatorFiles files = pki.make("alice");
+    const auto alice = keys_of(files), bob = keys_of(pki.make("bob"));
+    std::string error, of_refresh;
+    bob->begin_membership(error);
+    const core::Uuid first = alice->begin_membership(error);
+    HeldFile held(files.certificate);
+    bool taken = true;
+    std::thread refreshing([&] { taken = alice->refresh(of_refresh); });
+    held.await_reader();
+    const core::Uuid second = alice->begin_membership(error);
+    held.let_read();
+    refreshing.join();
+    CHECK(first != second);
+    CHECK_FALSE(taken);
+    CHECK(of_refresh.empty());
+    const Ends ends = shake_hands(alice->context(), bob->context());
+    INFO(ends.at_dialler << ", " << ends.at_acceptor);
+    REQUIRE(ends.opened);
+    CHECK(ends.to->other_end()->peer == second);
 }

@@ -70,6 +70,7 @@ bool OperatorKeys::refresh(std::string& error) {
     auto made = Context::make_from_files(side_, files_, peer, error);
     if (made == nullptr) return false;
     const std::lock_guard lock(mutex_);
+    if (peer_ != peer) return false;  // a membership has begun meanwhile, with the files as they were then
     if (!peer_.is_nil() && made->own_key() != context_->own_key()) {
         error = files_.certificate + " has another key now; it is used when this peer joins the next time";
         return false;
