@@ -6,6 +6,7 @@
 #include "net-real/link.hpp"
 #include "net-real/sockets.hpp"
 #include "net-real/streams/tls_stream.hpp"
+#include "net-real/tests/temporary_folder.hpp"
 #include "net-real/tls/enrolment.hpp"
 
 #include <catch2/catch.hpp>
@@ -17,6 +18,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <poll.h>
@@ -398,6 +400,46 @@ TEST_CASE("a peer cannot take the name of another one, and its certificate is wo
         CHECK_FALSE(liar->renew({loopback(run.master->port())}, {}, error));
         CHECK(contains(error, "certificate revoked"));
     }
+}
+
+TEST_CASE("a peer whose certificate has expired gets the next one by its invitation") {
+    const TemporaryFolder folder;
+    std::string error;
+    std::unique_ptr<tls::PeerIdentity> peer;
+    {
+        const auto yesterday = [] { return std::time(nullptr) - 20 * 3600; };
+        const auto authority = tls::Authority::open(folder.path(), {false, 12 * 3600, yesterday}, error);
+        REQUIRE(authority != nullptr);
+        tls::Authority::Wish wish;
+        wish.address = "127.0.0.1";
+        wish.uses = 2;
+        wish.ttl = 24 * 3600;
+        std::string invite;
+        REQUIRE(authority->invite(wish, invite, error));
+        tls::Invitation read;
+        REQUIRE(tls::parse_invitation(invite, read, error));
+        peer = tls::PeerIdentity::make(invite, std::nullopt, error);
+        REQUIRE(peer != nullptr);
+        proto::EnrolRequest request;
+        request.set_request(peer->request(error));
+        request.set_invitation(read.id);
+        request.set_secret(read.secret.data(), read.secret.size());
+        REQUIRE(peer->take(authority->enrol(request, std::nullopt), error));
+    }
+    const core::Uuid before = peer->peer();
+    MasterSettings settings;
+    settings.state_directory = folder.path();
+    settings.secure = true;
+    MasterRuntime master(settings);
+    REQUIRE(master.bind(loopback(), error));
+    REQUIRE(master.run(error));
+    const std::vector<core::Endpoint> masters{loopback(master.port())};
+    CHECK_FALSE(peer->renew(masters, {}, error));  // without its certificate it cannot keep its peer id
+    CHECK(peer->peer() == before);
+    const bool joined = peer->join(masters, 0, {}, error);
+    INFO(error);
+    CHECK(joined);
+    CHECK(peer->renew(masters, {}, error));
 }
 
 TEST_CASE("a crowd that the master cannot greet at once gets its certificates, and each use is spent once") {

@@ -86,7 +86,9 @@ PeerIdentity::Asked PeerIdentity::ask(const std::vector<core::Endpoint>& masters
     request.set_request(this->request(error));
     if (request.request().empty()) return Asked::failed;
     request.set_same_peer(same_peer);
-    std::shared_ptr<const Context> context = context_;
+    // The master would accept no connection with a certificate that is over.
+    const bool is_over = clock_.value_or(std::time(nullptr)) > valid_until_;
+    std::shared_ptr<const Context> context = is_over && !same_peer ? nullptr : context_;
     if (context == nullptr) {
         context = Context::make_newcomer(invitation_.authority, clock_, error);
         if (context == nullptr) return Asked::failed;

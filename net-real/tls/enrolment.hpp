@@ -41,8 +41,8 @@ public:
     bool was_refused() const { return was_refused_; }
 
     const std::string& master() const { return invitation_.master; }
-    // A certificate for a new peer id: by the invitation the first time, then by the certificate that is there. The
-    // secret is sent only after the authority of the master was checked.
+    // A certificate for a new peer id: by the certificate that is there, or by the invitation if there is none or it has
+    // expired. The secret is sent only after the authority of the master was checked.
     bool join(const std::vector<core::Endpoint>& masters, core::Duration patience, const Stop& stop,
               std::string& error);
     // A certificate for the same peer id with a new lifetime. Asks once.
