@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -68,15 +69,17 @@ struct JournalStore::State {
     std::condition_variable changed;
     std::vector<Pending> pending;
     bool stopping = false;
-    bool failed = false;  // reported; nothing more is written
-    bool ended = false;   // the writer thread
+    bool failed = false;   // reported; nothing more is written
+    bool clears = false;   // delete all records before the end
+    bool writing = false;  // records that were taken from `pending`
+    bool not_cleared = false;
+    std::string why_not_cleared;
+    bool ended = false;  // the writer thread; the database is closed
     bool abandoned = false;
     std::thread writer;
 
     ~State() {
-        sqlite3_finalize(insert);
-        sqlite3_finalize(drop_older);
-        sqlite3_close(database);
+        close_database();
         if (lock < 0) return;
         // Unlock first: a child that is forked after the next line has a descriptor without a lock. Neither the unlock
         // nor the close may wait for a file system while the guard is held.
@@ -86,6 +89,24 @@ struct JournalStore::State {
             descriptors::untrack(lock);
         }
         ::close(lock);
+    }
+    // Copies the write-ahead log into the database, so it waits for the disk.
+    void close_database() {
+        sqlite3_finalize(std::exchange(insert, nullptr));
+        sqlite3_finalize(std::exchange(drop_older, nullptr));
+        sqlite3_close(std::exchange(database, nullptr));
+    }
+    void clear() noexcept {
+        try {
+            std::string error;
+            const bool is_cleared = execute("DELETE FROM records", error);
+            const std::lock_guard guard(mutex);
+            not_cleared = !is_cleared;
+            why_not_cleared = std::move(error);
+        } catch (const std::bad_alloc&) {
+            const std::lock_guard guard(mutex);
+            not_cleared = true;
+        }
     }
     bool execute(const char* statement, std::string& error) {
         if (sqlite3_exec(database, statement, nullptr, nullptr, nullptr) == SQLITE_OK) return true;
@@ -182,6 +203,13 @@ struct JournalStore::State {
             failed = true;
             tell_no_memory(last);
         }
+        bool clears_now = false;
+        {
+            const std::lock_guard guard(mutex);
+            clears_now = clears && !failed && !abandoned;
+        }
+        if (clears_now) clear();
+        close_database();
         {
             const std::lock_guard guard(mutex);
             ended = true;
@@ -213,11 +241,13 @@ struct JournalStore::State {
                 last = pending[count - 1].sequence;
                 batch.assign(std::make_move_iterator(pending.begin()), std::make_move_iterator(end));
                 pending.erase(pending.begin(), end);
+                writing = !failed;
             }
             if (failed) continue;  // dropped: the failure was reported
             std::string error;
             if (!write_when_free(batch, error)) return;
             const std::lock_guard guard(mutex);
+            writing = false;
             if (abandoned) return;  // nobody waits for the report
             written(last, error);
         }
@@ -330,22 +360,36 @@ void JournalStore::append(std::uint64_t sequence, std::string record, bool super
     state_->changed.notify_one();
 }
 
-bool JournalStore::finish(std::chrono::milliseconds patience) {
-    if (!state_->writer.joinable()) return !state_->abandoned && !state_->failed;
-    {
-        std::unique_lock guard(state_->mutex);
-        state_->stopping = true;
-        state_->changed.notify_all();
-        if (!state_->changed.wait_for(guard, patience, [&] { return state_->ended; })) {
-            state_->abandoned = true;
-            state_->writer.detach();
-            return false;
+JournalStore::Ended JournalStore::end(std::chrono::milliseconds patience, bool clears, std::string& error) {
+    State& state = *state_;
+    if (state.writer.joinable()) {
+        std::unique_lock guard(state.mutex);
+        state.clears = clears;
+        state.stopping = true;
+        state.changed.notify_all();
+        if (!state.changed.wait_for(guard, patience, [&] { return state.ended; })) {
+            state.abandoned = true;
+            state.writer.detach();
+            if (state.writing || !state.pending.empty() || state.failed) return Ended::not_written;
+            if (!clears) return Ended::well;
+            error = core::formatted("{}/journal.db: the disk does not answer", state.directory);
+            return Ended::not_cleared;
         }
+        guard.unlock();
+        state.writer.join();
+    } else if (!state.abandoned && state.database != nullptr) {
+        if (clears) state.clear();
+        state.close_database();
     }
-    state_->writer.join();
-    return !state_->failed;
+    if (state.abandoned || state.failed) return Ended::not_written;
+    if (!state.not_cleared) return Ended::well;
+    error = state.why_not_cleared;
+    return Ended::not_cleared;
 }
 
-bool JournalStore::clear(std::string& error) { return state_->execute("DELETE FROM records", error); }
+bool JournalStore::finish(std::chrono::milliseconds patience) {
+    std::string ignored;
+    return end(patience, false, ignored) != Ended::not_written;
+}
 
 }  // namespace pccl::real

@@ -30,7 +30,7 @@ public:
         bool ends_at_signal = false;
     };
     static Holder holder(int lock);
-    ~JournalStore();  // finish(), then closes
+    ~JournalStore();  // finish()
 
     // All records, in order. Call it before the first append.
     bool read(std::vector<std::string>& records, std::string& error);
@@ -42,13 +42,14 @@ public:
     // Any thread; does not block. The caller bounds the queue: a master sends nothing that depends on a record before
     // that record is written, so each peer has at most its open votes waiting here.
     void append(std::uint64_t sequence, std::string record, bool supersedes = false);
-    // Waits until everything that was appended is written, at most for `patience`. A disk that does not answer by then
-    // (a dead network mount) is abandoned together with the thread. Append nothing afterwards. False: not all is
-    // written.
+    enum class Ended : std::uint8_t { well, not_written, not_cleared };
+    // Waits until everything that was appended is written and the database is closed, at most for `patience`. A disk
+    // that does not answer by then (a dead network mount) is abandoned together with the thread. `clears`: the thread
+    // also deletes all records, because the run has ended on purpose; not_cleared: `error` says why the file may have
+    // them still. Append nothing afterwards. Without start() the calling thread does this, and has no limit.
+    Ended end(std::chrono::milliseconds patience, bool clears, std::string& error);
+    // end() that keeps the records. False: not all is written.
     bool finish(std::chrono::milliseconds patience = close_time);
-    // Deletes all records, because the run has ended on purpose. Only after a finish() that returned true.
-    // False: the file is as it was, and `error` says why.
-    bool clear(std::string& error);
 
     static constexpr std::chrono::seconds close_time{10};
     // How long one attempt waits for another program that has locked the database. Attempts are repeated until it is

@@ -223,11 +223,14 @@ struct MasterRuntime::State final : LoopClient {
         if (!reason.empty()) log(Severity::err, "stopped: " + reason);
         if (store != nullptr) {
             // A master that halted has waited for the disk long enough.
-            const bool written = store->finish(reason.empty() ? JournalStore::close_time : std::chrono::seconds(1));
-            if (!written && reason.empty()) log(Severity::err, "the journal could not be written to its end");
+            const auto patience = reason.empty() ? JournalStore::close_time : std::chrono::seconds(1);
             // The peers know that the run has ended, so none of them will resume it.
+            const bool clears = stopped_cleanly && reason.empty();
             std::string error;
-            if (written && stopped_cleanly && reason.empty() && !store->clear(error))
+            const JournalStore::Ended how = store->end(patience, clears, error);
+            if (how == JournalStore::Ended::not_written && reason.empty())
+                log(Severity::err, "the journal could not be written to its end");
+            if (how == JournalStore::Ended::not_cleared)
                 log(Severity::err,
                     "the run has ended, but its journal could not be emptied, so the next master waits for its "
                     "members: " +

@@ -12,6 +12,10 @@
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +53,57 @@ std::vector<std::string> read_back(const std::string& path) {
     REQUIRE(store->read(records, error));
     return records;
 }
+
+using Ended = JournalStore::Ended;
+
+// While it lives, each write of the database waits.
+class DeadDisk {
+public:
+    DeadDisk() {
+        [[maybe_unused]] static const bool is_hooked = [] {
+            sqlite3_vfs* const system = sqlite3_vfs_find(nullptr);
+            // The build of SQLite uses one of the two.
+            for (const auto& [name, hook] : {std::pair("pwrite", &write<0>), std::pair("pwrite64", &write<1>)}) {
+                originals[hook == &write<1> ? 1 : 0] = reinterpret_cast<Write>(system->xGetSystemCall(system, name));
+                REQUIRE(system->xSetSystemCall(system, name, reinterpret_cast<sqlite3_syscall_ptr>(hook)) == SQLITE_OK);
+            }
+            return true;
+        }();
+        const std::lock_guard guard(mutex);
+        is_dead = true;
+        waiting = 0;
+    }
+    ~DeadDisk() {
+        {
+            const std::lock_guard guard(mutex);
+            is_dead = false;
+        }
+        changed.notify_all();
+    }
+    DeadDisk(const DeadDisk&) = delete;
+    void await_write() {
+        std::unique_lock guard(mutex);
+        changed.wait(guard, [] { return waiting > 0; });
+    }
+
+private:
+    using Write = ssize_t (*)(int, const void*, std::size_t, off_t);
+    template <int Index>
+    static ssize_t write(int descriptor, const void* data, std::size_t bytes, off_t offset) {
+        {
+            std::unique_lock guard(mutex);
+            ++waiting;
+            changed.notify_all();
+            changed.wait(guard, [] { return !is_dead; });
+        }
+        return originals[Index](descriptor, data, bytes, offset);
+    }
+    static inline std::mutex mutex;
+    static inline std::condition_variable changed;
+    static inline bool is_dead = false;
+    static inline int waiting = 0;
+    static inline Write originals[2] = {};
+};
 
 }  // namespace
 
@@ -124,23 +179,58 @@ TEST_CASE("a program that locks the database for longer than the patience of a w
 
 TEST_CASE("a journal that cannot be emptied at the end of its run says so") {
     const Directory directory;
+    std::string error;
     {
-        std::string error;
         const auto store = JournalStore::open(directory.path, error);
         REQUIRE(store != nullptr);
-        store->start([](std::uint64_t, const std::string&) {});
+        std::promise<void> durable;
+        store->start([&](std::uint64_t, const std::string&) { durable.set_value(); });
         store->append(1, "record 1");
-        REQUIRE(store->finish());
+        durable.get_future().wait();
         sqlite3* other = nullptr;
         REQUIRE(sqlite3_open((directory.path + "/journal.db").c_str(), &other) == SQLITE_OK);
         REQUIRE(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
-        CHECK_FALSE(store->clear(error));
+        CHECK(store->end(JournalStore::close_time, true, error) == Ended::not_cleared);
         CHECK_FALSE(error.empty());
         REQUIRE(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK);
         sqlite3_close(other);
-        CHECK(store->clear(error));
+    }
+    {
+        const auto store = JournalStore::open(directory.path, error);
+        REQUIRE(store != nullptr);
+        std::vector<std::string> records;
+        REQUIRE(store->read(records, error));
+        CHECK(records.size() == 1);
+        CHECK(store->end(JournalStore::close_time, true, error) == Ended::well);
     }
     CHECK(read_back(directory.path).empty());
+}
+
+TEST_CASE("a disk that hangs while the journal is emptied or closed holds nobody for longer than the patience") {
+    for (const bool clears : {true, false}) {
+        INFO("clears " << clears);
+        const Directory directory;
+        std::string error;
+        {
+            auto store = JournalStore::open(directory.path, error);
+            REQUIRE(store != nullptr);
+            std::promise<void> durable;
+            store->start([&](std::uint64_t, const std::string&) { durable.set_value(); });
+            store->append(1, "record 1");
+            durable.get_future().wait();
+            DeadDisk disk;
+            CHECK(store->end(std::chrono::milliseconds(1), clears, error) ==
+                  (clears ? Ended::not_cleared : Ended::well));
+            CHECK(error.empty() != clears);
+            store.reset();
+            disk.await_write();
+        }
+        // The thread has the lock until the disk has answered.
+        const int lock = ::open((directory.path + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+        REQUIRE(lock >= 0);
+        CHECK(::flock(lock, LOCK_EX) == 0);
+        ::close(lock);
+    }
 }
 
 TEST_CASE("a file that may not grow fails the journal, not the process") {

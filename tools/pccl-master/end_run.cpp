@@ -121,7 +121,7 @@ bool end_run(const std::string& directory, std::string& error) {
     // Also if the master was stopped before: after this, no master can take up the run.
     const auto store = JournalStore::open(directory, error);
     if (store == nullptr) return false;
-    return store->clear(error);
+    return store->end(JournalStore::close_time, true, error) == JournalStore::Ended::well;
 }
 
 }  // namespace pccl_master
