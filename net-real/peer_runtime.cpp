@@ -11,7 +11,6 @@
 #include "net-real/host_id.hpp"
 #include "net-real/port_mapping/port_mapping.hpp"
 #include "net-real/resolve.hpp"
-#include "net-real/settings.hpp"
 #include "net-real/tls/enrolment.hpp"
 #include "net-real/tls/operator_keys.hpp"
 #include "net-real/wait_check.hpp"
@@ -74,44 +73,6 @@ core::Completion failed(core::Result result, std::string message) {
 
 }  // namespace
 
-PeerSettings peer_settings_from_environment() { return peer_settings_from(read_environment()); }
-
-PeerSettings peer_settings_from(const EnvironmentSettings& environment) {
-    PeerSettings settings;
-    settings.timeouts.peer = environment.peer_timeout;
-    settings.timeouts.master = environment.master_timeout;
-    settings.bind_address = environment.bind_address;
-    settings.port_first = environment.port_first;
-    settings.port_last = environment.port_last;
-    settings.advertised = environment.advertised;
-    settings.port_mapping = environment.port_mapping;
-    settings.congestion_control = environment.tcp_congestion;
-    settings.shared_memory = environment.shared_memory;
-    settings.host = environment.host;
-    settings.io_threads = environment.io_threads;
-    settings.invite = environment.invite;
-    settings.tls_files = {environment.tls_ca, environment.tls_cert, environment.tls_key};
-    settings.tls_master_name = environment.tls_master_name;
-    core::Limits& limits = settings.limits;
-    limits.concurrent_ops = environment.concurrent_ops;
-    limits.test_connections = environment.benchmark_connections;
-    limits.slice_bytes = environment.chunk_bytes;
-    if (environment.scratch_bytes != 0)
-        limits.eager_bytes =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(limits.eager_bytes, environment.scratch_bytes / 16));
-    // A neighbour may have one slice in flight before the operation is known here, so there is room for at least one.
-    limits.eager_bytes = std::max(limits.eager_bytes, limits.slice_bytes);
-    // Slots get a quarter of the limit, because most of it is for results that wait for their outcome. But an operation
-    // needs some slots.
-    if (environment.scratch_bytes != 0)
-        limits.scratch_bytes = std::min(limits.scratch_bytes, environment.scratch_bytes / 4);
-    limits.scratch_bytes =
-        std::max<std::uint64_t>(limits.scratch_bytes, std::uint64_t{2} * limits.min_slots * limits.slice_bytes);
-    limits.operation_bytes_max = environment.scratch_bytes;
-    settings.staging_bytes_max = environment.staging_bytes;
-    return settings;
-}
-
 struct PeerRuntime::State final : LoopClient {
     explicit State(PeerSettings given) : settings(std::move(given)), generation(descriptors::fork_generation()) {}
 
@@ -134,7 +95,7 @@ struct PeerRuntime::State final : LoopClient {
     std::unique_ptr<tls::OperatorKeys> keys;         // null: no certificates of the operator
     std::mutex enrol_mutex;
     bool connecting = false;               // under enrol_mutex: a call has got its certificate, and waits to be admitted
-    std::atomic<std::uint64_t> aborts{0};  // an enrolment that began before the last one is given up
+    std::atomic<std::uint64_t> aborts{0};  // a call that connects and began before the last one is given up
     std::mutex keeper_mutex;
     std::condition_variable keeper_wakeup;
     bool keeper_stops = false;  // under keeper_mutex
@@ -206,13 +167,13 @@ struct PeerRuntime::State final : LoopClient {
     }
 
     core::Completion run(core::Command command, std::optional<core::Command> second, bool* first_failed,
-                         std::optional<core::Duration> limit) {
+                         std::optional<core::Duration> limit, GivenUp given_up = {}) {
         if (first_failed != nullptr) *first_failed = true;
         if (auto refused = refusal()) return std::move(*refused);
         const auto call = calls.open(command, std::move(second));
         if (call == nullptr) return calls.failure();
         // If the loop ends before it takes the task, fail_all() wakes the call.
-        give(std::move(command));
+        give(std::move(command), std::move(given_up));
         if (limit) {
             // The limit does not interrupt copies of results into the application's memory, however long they take.
             for (std::uint64_t before = loop->computes_done(); !Calls::wait(*call, limit);) {
@@ -300,22 +261,28 @@ struct PeerRuntime::State final : LoopClient {
             return false;  // the loop has ended
         }
     }
+    core::Completion connect(core::CommandConnect command, const GivenUp& by_caller) {
+        const GivenUp given_up = [this, before = aborts.load(), by_caller] {
+            return aborts.load() != before || (by_caller && by_caller());
+        };
+        if (started && is_secure()) return join(std::move(command), given_up);
+        return run(std::move(command), std::nullopt, nullptr, std::nullopt, given_up);
+    }
     // Gets a certificate for a new membership, and joins with it. Blocks.
-    core::Completion join(core::CommandConnect command) {
+    core::Completion join(core::CommandConnect command, const GivenUp& given_up) {
         if (auto refused = refusal()) return std::move(*refused);
         {
             const std::lock_guard lock(enrol_mutex);
             if (connecting || in_run())
                 return core::failure(core::Result::invalid_usage,
                                      core::make_cause<core::CauseKind::connected_already>());
-            const std::uint64_t before = aborts.load();
-            const auto given_up = [&] { return aborts.load() != before || stopped || host_ends_wait(); };
+            const auto ends = [&] { return given_up() || stopped || host_ends_wait(); };
             std::string error;
             if (keys != nullptr) {
                 command.identity = keys->begin_membership(error);
                 if (command.identity.is_nil()) return failed(core::Result::invalid_argument, std::move(error));
             } else {
-                if (!credentials->join(masters(), settings.timeouts.master, given_up, error))
+                if (!credentials->join(masters(), settings.timeouts.master, ends, error))
                     return failed(credentials->was_refused() ? core::Result::invalid_argument
                                                              : core::Result::master_connection_failed,
                                   std::move(error));
@@ -333,7 +300,7 @@ struct PeerRuntime::State final : LoopClient {
                 state.connecting = false;
             }
         } over{*this};
-        return run(std::move(command), std::nullopt, nullptr, std::nullopt);
+        return run(std::move(command), std::nullopt, nullptr, std::nullopt, given_up);
     }
     void begin_renewals() {
         const std::lock_guard lock(keeper_mutex);
@@ -401,11 +368,16 @@ struct PeerRuntime::State final : LoopClient {
         if (keeper.joinable()) keeper.join();  // nobody begins another one
     }
 
-    // Gives the command to the machine. If it throws, nobody waits for the answer any more.
-    void give(core::Command command) {
+    // Gives the command to the machine. If it throws, nobody waits for the answer any more. The loop asks `given_up`,
+    // so an abort either shows there, or comes behind the command and ends it in the machine.
+    void give(core::Command command, GivenUp given_up = {}) {
         const core::Ticket ticket = std::visit([](const auto& any) { return any.ticket; }, command);
         try {
-            loop->post([this, command = std::move(command)]() mutable { loop->deliver(std::move(command)); });
+            loop->post([this, ticket, command = std::move(command), given_up = std::move(given_up)]() mutable {
+                if (!given_up || !given_up()) return loop->deliver(std::move(command));
+                static_cast<void>(calls.complete(ticket, core::failure(core::Result::master_connection_failed,
+                                                                       core::make_cause<core::CauseKind::aborted>())));
+            });
         } catch (...) {
             calls.forget(ticket);
             throw;
@@ -513,11 +485,12 @@ void PeerRuntime::release_buffer(core::BufferId buffer) {
 }
 
 core::Completion PeerRuntime::call(core::Command command) {
-    if (const auto* connect = std::get_if<core::CommandConnect>(&command);
-        connect != nullptr && state_->is_secure() && state_->started)
-        return state_->join(*connect);
+    if (const auto* command_connect = std::get_if<core::CommandConnect>(&command))
+        return state_->connect(*command_connect, {});
     return state_->run(std::move(command), std::nullopt, nullptr, std::nullopt);
 }
+
+core::Completion PeerRuntime::connect(const GivenUp& given_up) { return state_->connect({}, given_up); }
 
 core::Completion PeerRuntime::call(core::Command first, core::Command second, bool* first_failed) {
     return state_->run(std::move(first), std::move(second), first_failed, std::nullopt);

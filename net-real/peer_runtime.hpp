@@ -82,6 +82,10 @@ public:
     // Sets a fresh ticket and blocks until it is completed. Before start() and after stop(): internal_error.
     // In a forked child, and on an I/O thread, which would wait for itself: invalid_usage.
     core::Completion call(core::Command command);
+    // call() with CommandConnect. If `given_up` is true when the machine would get the command, or while a certificate
+    // is asked for, the call fails as if abort() had come then. Any thread may ask it.
+    using GivenUp = std::function<bool()>;
+    core::Completion connect(const GivenUp& given_up);
     // If `first` succeeds, the machine gets `second` in the same turn (launch, then await: one sleep instead of two).
     // Returns the completion of the last command given. `first_failed` tells which one that was.
     core::Completion call(core::Command first, core::Command second, bool* first_failed = nullptr);

@@ -153,7 +153,8 @@ PCCL_EXPORT pcclResult_t pcclCreateCommunicatorWithConfig(const pcclCommCreatePa
  * complete such an operation.
  *
  * Blocks until those calls have their results: usually some seconds at most, longer if the result of a committed
- * operation is being copied into its buffer.
+ * operation is being copied into its buffer. It does not wait for a first pcclConnect that still resolves the address in
+ * its invitation or asks the router for a port: that one fails when it has done so, within 10 s.
  */
 PCCL_EXPORT pcclResult_t pcclAbort(pcclComm_t* comm);
 

@@ -84,7 +84,7 @@ Outcome Communicator::start_runtime() {
     if (!owned_) owned_ = std::make_unique<real::PeerRuntime>(settings_);
     std::string error;
     if (!owned_->start(error)) return failure(pcclMasterConnectionFailed, error);
-    published_.store(owned_.get(), std::memory_order_release);
+    published_.store(owned_.get());  // sequentially consistent, see abort()
     return success();
 }
 
@@ -116,8 +116,10 @@ Outcome Communicator::from(const core::Completion& completion) const {
 }
 
 Outcome Communicator::connect() {
+    // The start may take seconds, and an abort() in that time finds no runtime.
+    const auto is_aborted = [this, before = aborts_.load()] { return aborts_.load() != before; };
     if (Outcome started = start_runtime(); started.result != pcclSuccess) return started;
-    const core::Completion completion = runtime()->call(core::CommandConnect{});
+    const core::Completion completion = runtime()->connect(is_aborted);
     if (completion.result == core::Result::success) was_connected_.store(true, std::memory_order_release);
     return from(completion);
 }

@@ -116,6 +116,7 @@ private:
     std::mutex start_mutex_;
     std::unique_ptr<real::PeerRuntime> owned_;            // under start_mutex_
     std::atomic<real::PeerRuntime*> published_{nullptr};  // set once, after the start
+    std::atomic<std::uint64_t> aborts_{0};                // a connect() that began before the last one fails
     bool stopped_ = false;                                // under start_mutex_
     std::atomic<bool> was_connected_{false};
     std::mutex launched_mutex_;

@@ -55,7 +55,10 @@ std::string Communicator::last_message() const {
 }
 
 Outcome Communicator::abort() {
-    real::PeerRuntime* started = runtime();
+    // Either this finds the runtime that connect() has started, or connect() finds this abort. Both are sequentially
+    // consistent, so that not each can miss the other.
+    ++aborts_;
+    real::PeerRuntime* started = published_.load();
     if (started == nullptr) return success();
     return from(started->abort());
 }

@@ -3,6 +3,7 @@
 
 #include "net-real/tests/held_file.hpp"
 #include "net-real/tests/own_pki.hpp"
+#include "net-real/tests/secure_run.hpp"
 #include "net-real/tests/stream_pairs.hpp"
 
 #include <catch2/catch.hpp>
@@ -192,4 +193,28 @@ TEST_CASE("a membership that begins while changed files are read keeps its id") 
     INFO(ends.at_dialler << ", " << ends.at_acceptor);
     REQUIRE(ends.opened);
     CHECK(ends.to->other_end()->peer == second);
+}
+
+TEST_CASE("an abort that comes while a connect reads its files ends it") {
+    OwnPki pki;
+    MasterSettings of_master;
+    of_master.tls_files = pki.make("master", {"IP:127.0.0.1"});
+    MasterRuntime master(of_master);
+    std::string error;
+    REQUIRE(master.bind(secure_run::loopback(), error));
+    REQUIRE(master.run(error));
+    PeerSettings settings = secure_run::with_invite("");
+    settings.tls_files = pki.make("peer");
+    settings.master = secure_run::loopback(master.port());
+    const auto peer = secure_run::make_peer(settings);
+    HeldFile held(settings.tls_files.certificate);
+    core::Completion completion;
+    std::thread connecting([&] { completion = peer->call(core::CommandConnect{}); });
+    held.await_reader();
+    CHECK(peer->abort().result == core::Result::success);
+    held.let_read();
+    connecting.join();
+    CHECK(completion.result == core::Result::master_connection_failed);
+    CHECK(contains(core::to_text(completion.cause), "aborted"));
+    secure_run::connect(*peer);
 }

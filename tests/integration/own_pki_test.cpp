@@ -1,4 +1,6 @@
 // A secure run of real processes whose certificates come from the operator's own PKI.
+#include "local_members.hpp"
+#include "net-real/tests/held_file.hpp"
 #include "net-real/tests/own_pki.hpp"
 #include "secure_run.hpp"
 
@@ -6,6 +8,7 @@
 
 #include <csignal>
 #include <string>
+#include <thread>
 #include <tuple>
 
 using namespace integration;
@@ -172,4 +175,27 @@ TEST_CASE("options that do not fit together are refused with their remedy") {
     ScriptPeer peer(1, 0, {{"PCCL_TLS_CA", given[1]}});
     CHECK(peer.ask("connect").result != success);
     CHECK(contains(peer.log_text(), "give all of"));
+}
+
+TEST_CASE("an abort while a communicator starts ends its connect") {
+    pccl::real::OwnPki pki;
+    Cluster cluster(0, {}, as_options(pki.make("master", {"IP:127.0.0.1"})));
+    const pccl::real::tls::OperatorFiles files = pki.make("peer");
+    const Variable authorities("PCCL_TLS_CA", files.authorities.c_str());
+    const Variable certificate("PCCL_TLS_CERT", files.certificate.c_str());
+    const Variable key("PCCL_TLS_KEY", files.key.c_str());
+    REQUIRE(pcclInit() == pcclSuccess);
+    const pcclCommCreateParams_t params = params_for(cluster.master().port());
+    pcclComm_t* comm = nullptr;
+    REQUIRE(pcclCreateCommunicator(&params, &comm) == pcclSuccess);
+    pccl::real::HeldFile held(files.certificate);
+    pcclResult_t result = pcclSuccess;
+    std::thread connecting([&] { result = pcclConnect(comm); });
+    held.await_reader();
+    CHECK(pcclAbort(comm) == pcclSuccess);
+    held.let_read();
+    connecting.join();
+    CHECK(result == pcclMasterConnectionFailed);
+    CHECK(pcclConnect(comm) == pcclSuccess);
+    CHECK(pcclDestroyCommunicator(comm) == pcclSuccess);
 }
