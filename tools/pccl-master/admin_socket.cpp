@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <optional>
 #include <sstream>
 
@@ -29,6 +30,7 @@ using pccl::real::tls::Authority;
 
 constexpr std::size_t request_max = 1024;
 constexpr std::size_t answer_max = 4u << 20;
+constexpr int accept_pause_ms = 100;
 constexpr timeval patience{2, 0};
 constexpr timeval client_patience{10, 0};
 
@@ -192,9 +194,17 @@ void AdminServer::serve() {
         if (::poll(waiting, 2, -1) < 0) continue;
         if (waiting[1].revents != 0) return;
         const int client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-        if (client < 0) continue;
+        if (client < 0) {
+            // Perhaps out of descriptors: then the listener stays readable.
+            ::poll(&waiting[1], 1, accept_pause_ms);
+            continue;
+        }
         limit_waits(client, patience);
-        answer(client);
+        try {
+            answer(client);
+        } catch (const std::exception&) {
+            // No memory now, perhaps for the next request. The run must not end because of it.
+        }
         ::close(client);
     }
 }
