@@ -139,3 +139,13 @@ TEST_CASE("a peer whose clock is a day off gets an error that names it, and so d
     }
     run.reduce(1);
 }
+
+TEST_CASE("a disk that hangs while an invitation is made does not keep the process of the master") {
+    StateDirectory directory;
+    MasterProcess master(directory.environment_with_disk(), 0, {"--secure"});
+    directory.stall_disk(true);
+    const Done invited = run({PCCL_TEST_MASTER, "invite", "--state-dir", directory.path()});
+    CHECK(contains(invited.errors, "the master gave no answer"));
+    master.signal(SIGTERM);
+    CHECK(master.wait() == 0);
+}

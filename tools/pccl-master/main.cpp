@@ -29,10 +29,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
@@ -55,6 +57,7 @@ constexpr int exit_stopped = 0;
 constexpr int exit_cannot_serve = 1;
 constexpr int exit_usage = 2;
 constexpr int no_descriptor = -1;
+constexpr std::chrono::seconds exit_time{5};  // for the threads of a master that has ended
 constexpr std::uint16_t status_port = CCOIP_PROTOCOL_PORT_MASTER - 1;
 
 struct Options {
@@ -204,6 +207,18 @@ int serve_until_stopped(MasterRuntime& master, int signals) {
     return number != 0 && !master.failed() ? exit_stopped : exit_cannot_serve;
 }
 
+// Threads that write invitations and certificates cannot be ended while their disk hangs.
+void exit_after(std::chrono::seconds patience, int code) {
+    try {
+        std::thread([=] {
+            std::this_thread::sleep_for(patience);
+            ::_exit(code);
+        }).detach();
+    } catch (const std::exception&) {
+        // No thread can be started: then the process waits for its disk.
+    }
+}
+
 int serve(const Options& options, const std::vector<Endpoint>& endpoints,
           const std::vector<Endpoint>& status_endpoints) {
     const int signals = stop_signals();
@@ -239,7 +254,9 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     if (!master.run(error)) return cannot_serve(error);
     announce(name_of(options.listen, master.port()), has_status ? name_of(options.status, status.port()) : "",
              options.ready_descriptor);
-    return serve_until_stopped(master, signals);
+    const int code = serve_until_stopped(master, signals);
+    exit_after(exit_time, code);
+    return code;
 }
 
 int end_command(const Options& options) {
