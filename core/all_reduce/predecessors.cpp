@@ -124,7 +124,8 @@ void Predecessors::lost(LinkId id, const Link& link) {
             arrivals->second.starved = false;
         PROBE(neighbour_vanished);
         report(link.remote, false, link.goodbye);
-        forget_ahead(link.remote, ~Serial{0});
+        // None of these slices was acknowledged, so the neighbour sends them again if their operation starts after all.
+        forget_landed(link.remote, [](const Early&) { return true; });
         free_cell(link.remote, Operation::none);
         return;
     }
@@ -301,12 +302,17 @@ void Predecessors::started(const Operation::Identity& operation) {
 }
 
 void Predecessors::forget_ahead(const Uuid& remote, Serial from) {
+    forget_landed(remote, [&](const Early& early) { return is_ahead(early.op) && serial_of(early.op) < from; });
+}
+
+template <class Vain>
+void Predecessors::forget_landed(const Uuid& remote, const Vain& vain) {
     const auto found = reserves_.find(remote);
     if (found == reserves_.end()) return;
     std::vector<std::uint32_t> cells;
     std::erase_if(found->second.slices, [&](const Early& early) {
-        if (!early.landed || !is_ahead(early.op) || serial_of(early.op) >= from) return false;
-        PROBE(ahead_in_vain);
+        if (!early.landed || !vain(early)) return false;
+        if (is_ahead(early.op)) PROBE(ahead_in_vain);
         cells.push_back(early.cell);
         return true;
     });

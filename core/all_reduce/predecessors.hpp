@@ -5,8 +5,8 @@
 // slices, and sends flow words on a live connection. Exchange decides how a slice is used.
 //
 // Invariants: the slices that are kept before the start is known here fit into the neighbour's reserve. A cell of a
-// reserve is either free or held by one early slice. A reserve is freed when its neighbour has no connection and its
-// last cell is back. No more than a few reserves have memory at once.
+// reserve is either free or held by one early slice. When the last connection of its neighbour closes, the slices that
+// landed are dropped, and the reserve is freed when its last cell is back. No more than a few reserves have memory at once.
 #pragma once
 
 #include "core/all_reduce/operation.hpp"
@@ -157,6 +157,8 @@ private:
     LinkId liveliest(const Reserve& reserve) const;
     void prepare(const Uuid& remote);
     void report(const Uuid& remote, bool up, bool unwanted);
+    template <class Vain>
+    void forget_landed(const Uuid& remote, const Vain& vain);
     std::vector<Early>::iterator find_early(const Uuid& remote, std::uint32_t cell);
 
     Turn& turn_;

@@ -24,6 +24,15 @@ std::vector<BufferId> connect(Peer& peer, std::uint8_t neighbour) {
     return peer.allocations;
 }
 
+// The neighbour sends a slice of an operation that has not started here.
+void send_early(Peer& peer, std::uint8_t neighbour, OpId op) {
+    wire::BulkHeader header;
+    header.op = op;
+    header.length = 1000;
+    peer.handle(BulkArrived{LinkId{2} * neighbour, header});
+    peer.handle(PayloadLanded{LinkId{2} * neighbour, PayloadLanded::Verdict::landed, 7});
+}
+
 }  // namespace
 
 TEST_CASE("after a pause, many neighbours that have gone may be accepted: few of them get memory") {
@@ -50,4 +59,17 @@ TEST_CASE("after a pause, many neighbours that have gone may be accepted: few of
         CHECK(peer.freed == std::vector{reserves[0]});
         CHECK(peer.allocations.empty());
     }
+}
+
+TEST_CASE("what a neighbour sent for operations that never start is dropped with its last connection") {
+    Peer peer;
+    REQUIRE(connect(peer, 20).size() == 1);
+    const BufferId reserve = peer.allocations[0];
+    peer.handle(BufferAllocated{reserve, true});
+    send_early(peer, 20, OpId{1} << 40);
+    CHECK(peer.flows.empty());
+    send_early(peer, 20, OpId{1} << 41);
+    CHECK(peer.flows.empty());
+    peer.handle(LinkClosed{2 * 20, "reset"});
+    CHECK(peer.freed == std::vector{reserve});
 }
