@@ -193,7 +193,7 @@ void PeerCore::master_message(const proto::MasterMessage& message, std::uint32_t
     case proto::MasterMessage::kRevoked:
         if (Uuid peer; read(message.revoked(), peer) && peer != uuid()) links_.revoke(peer);
         break;
-    case proto::MasterMessage::kUnfinished: exchange_.reductions().successor_unfinished(message.unfinished()); break;
+    case proto::MasterMessage::kUnfinished: exchange_.successor_unfinished(message.unfinished()); break;
     default: ASSERT(false);
     }
 }

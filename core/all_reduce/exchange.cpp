@@ -100,7 +100,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         }
         if (i >= ops.size()) flow.last_served = op.id.id;
         const Half& half = op.half(next.phase, next.slice);
-        if (!op.unanswered()) op.waits_since = turn_.now;
+        if (!op.unanswered()) op.waits_since = turn_.now - op.waited;
         op.leaves(next.phase, next.slice, id);
         if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
             again->second.left_at = turn_.now;
@@ -205,6 +205,7 @@ void Exchange::on_flow(const FlowArrived& event) {
         if (word.kind == wire::FlowKind::moving) {
             if (link.stalled) stripe_moves(event.link, link, flow);
             flow.answered_at = link.answered_at = turn_.now;
+            rest_moves(link, flow, word);
         }
         return;
     }
@@ -222,6 +223,7 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     if (word.kind == wire::FlowKind::ready || word.kind == wire::FlowKind::credit) {
         if (!op.neighbour_ready) {
             op.neighbour_ready = true;
+            op.ready_at = turn_.now;
             op.neighbour_slots = word.slice;
             flow.eager_used -= op.eager_outstanding;
             op.eager_outstanding = 0;
@@ -240,8 +242,10 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     if (half.out == OutState::acknowledged) PROBE(ack_twice);
     if (link.stalled || half.out_link == id) stripe_moves(id, link, flow);
     // The word is about the rest of another copy.
-    if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving)
+    if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving) {
         flow.answered_at = link.answered_at = link.last_progress = turn_.now;
+        rest_moves(link, flow, word);
+    }
     if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
     if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
         (word.kind == wire::FlowKind::ack || half.out_link == id)) {
@@ -253,6 +257,10 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     }
     link.last_progress = turn_.now;
     if (word.kind == wire::FlowKind::moving) {
+        if (half.out_link == id && op.moves(word.phase, word.slice, word.value))
+            flow.gets_through(turn_.now);
+        else
+            rest_moves(link, flow, word);
         const auto lost = op.lost.find({word.phase, word.slice});
         if (lost != op.lost.end()) {
             // After the first copies, a copy that gets no further than an earlier one is no progress: the stripe works,
@@ -284,7 +292,11 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     }
     if (word.kind == wire::FlowKind::ack) {
         op.acknowledged(word.phase, word.slice);
+        if (op.prepared)
+            flow.longest_wait = std::max(flow.longest_wait, turn_.now - std::max(op.answered_at, op.prepared_at));
         op.answered_at = turn_.now;
+        flow.gets_through(turn_.now);
+        op.waited = 0;
         op.answered_before = ++flow.answers;
         if (word.phase == 1) reductions_.final_got_through(op, word.slice);
         if (op.direct) {
@@ -303,6 +315,13 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
         PROBE(decline_read);
         op.held = true;
         op.declined(word.phase, word.slice);
+        if (op.neighbour_ready && !op.unanswered())
+            op.waited = turn_.now - std::max({op.waits_since, op.ready_at, flow.through_at});
+        // Otherwise the slice would come and go as fast as the path allows.
+        if (op.neighbour_ready && half.again == again_max) {
+            if (flow.declined_at == 0) flow.declined_at = turn_.now;
+            return;
+        }
     }
     pump_edge(link.remote);
 }
@@ -488,7 +507,7 @@ void Exchange::early_landed(const Link& link, const Transfer& receiving, bool la
     const bool takes = op != nullptr && op->prepared;
     if (landed && !dead) {
         predecessors_.landed(link.remote, receiving.cell);
-        if (is_ahead(receiving.op)) predecessors_.filler_came(link.remote);
+        if (is_ahead(receiving.op)) predecessors_.filler_came(link.remote, false);
         if (takes) PROBE(early_landed_after_start);
         if (takes) absorb_early(*op);
         return;

@@ -79,6 +79,8 @@ public:
     void on_plan(const proto::DialPlan& page);
     Cause start_answered(const proto::Answer& answer);  // as for Reductions
     void launched(const Launches::Start& launch) { reductions_.launched(launch); }
+    // The master waits for the end vote of the successor.
+    void successor_unfinished(OpId id);
     // The links are closed. Frees the slices that landed in reserves.
     void membership_over(const LinkTable::Map& closed);
 
@@ -144,9 +146,11 @@ private:
     void slice_landed(Operation& op, std::uint32_t bytes);
     void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
     void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
+    void rest_moves(Link& link, Flow& flow, const wire::FlowWord& word);
     void tell_moving(LinkId id, Link& link, const Transfer& receiving);
     void reopen_filled_links();
     void requeue_stalled();
+    void send_declined();
     bool requeue(const Uuid& target, LinkId id, Link& link);
     void stripe_moves(LinkId id, Link& link, Flow& flow);
     void repeat_ready();

@@ -38,7 +38,12 @@ struct Flow {
     std::size_t next_stripe = 0;
     std::uint32_t eager_used = 0;
     OpId last_served = 0;       // round robin between operations
-    Instant answered_at = 0;    // when a flow word last showed that sent bytes got through
+    Instant answered_at = 0;    // when a flow word about slices last came, also a decline
+    Instant through_at = 0;     // when one last showed that more bytes of a slice got through
+    std::uint32_t rests = 0;    // frames that nobody wants any more, which words have named since then
+    Instant rest_at = 0;        // when more bytes of such a frame were last reported
+    Duration longest_wait = 0;  // longest time without an acknowledgement of an operation that got one after all
+    Instant declined_at = 0;    // when a slice was declined that leaves at the next tick; 0: none waits for it
     std::uint64_t answers = 0;  // slices of all operations that it acknowledged
     // The shortest time from the departure of a slice to its acknowledgement; never: none is known.
     Duration round_trip = never;
@@ -48,6 +53,11 @@ struct Flow {
     std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
     // Words about slices that left ahead of a start, which came before it, each with its link.
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
+
+    void gets_through(Instant now) {
+        through_at = now;
+        rests = 0;
+    }
 };
 // One entry for each neighbour that this peer dials.
 using Flows = std::map<Uuid, Flow>;

@@ -67,6 +67,11 @@ Cause Exchange::start_answered(const proto::Answer& answer) {
     return why;
 }
 
+void Exchange::successor_unfinished(OpId id) {
+    const Operation* op = reductions_.find(id);
+    if (op != nullptr) reductions_.successor_unfinished(id, progress_.sends_in_vain(*op));
+}
+
 // Frees slices that neighbours sent early for operations that are over, or will never start here.
 void Exchange::forget_dead_early() {
     predecessors_.forget_early([&](OpId id) { return reductions_.is_settled(id) && reductions_.find(id) == nullptr; });
@@ -228,6 +233,7 @@ void Exchange::operation_begins(Operation& op) {
         if (said != flow->second.future_ready.end()) {
             PROBE(ready_before_start);
             op.neighbour_ready = true;
+            op.ready_at = turn_.now;
             op.neighbour_slots = said->second.slice;
             op.credit = said->second.value;
         }
@@ -325,13 +331,14 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.op == 0 || link.receiving.phase > 1 ||
         arrived <= link.arrived)
         return;
+    const bool begins = link.arrived == 0;
     link.arrived = arrived;
     Operation* found = reductions_.find_from(link.receiving.op, link.remote);
     // A landing in the reserve is not redirected when its operation ends. The rest of it is filler. What comes ahead of
     // its start fills the path, too.
     if (link.receiving.cell != Operation::none &&
         (found != nullptr ? found->decided : is_ahead(link.receiving.op) || reductions_.is_settled(link.receiving.op)))
-        predecessors_.filler_came(link.remote);
+        predecessors_.filler_came(link.remote, begins);
     // This includes a slice that lands in the reserve because it began before this peer had the operation's memory.
     if (found != nullptr && found->prepared && link.receiving.slice < found->slices()) {
         Operation& op = *found;
@@ -354,13 +361,29 @@ void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
 }
 
 // The rest of a slice that is discarded. Nothing else comes over this connection before it ends: neither other slices
-// nor the neighbour's report that it is starved. So the neighbour is not blamed meanwhile. This ends, because such a
-// frame is not begun anew.
+// nor the neighbour's report that it is starved. So the neighbour is not blamed meanwhile. This ends, because only a
+// few such frames count (Progress::prolonged).
 void Exchange::discarded_moved(LinkId id, Link& link, std::uint32_t arrived) {
     if (link.purpose != Purpose::incoming || link.receiving.phase > 1 || arrived <= link.arrived) return;
+    predecessors_.filler_came(link.remote, link.arrived == 0);
     link.arrived = arrived;
-    predecessors_.filler_came(link.remote);
     if (turn_.now - link.told_moving >= turn_.timeouts.together()) tell_moving(id, link, link.receiving);
+}
+
+// The successor reports a part of a frame that is of no use. It fills the path all the same.
+void Exchange::rest_moves(Link& link, Flow& flow, const wire::FlowWord& word) {
+    Transfer& rest = link.rest;
+    const std::uint32_t moved = std::min(word.value, turn_.limits.payload_bytes_max);
+    if (rest.op != word.op || rest.slice != word.slice || rest.phase != word.phase) {
+        rest.op = word.op;
+        rest.slice = word.slice;
+        rest.phase = word.phase;
+        ++flow.rests;
+    } else if (moved <= link.rest_moved) {
+        return;
+    }
+    link.rest_moved = moved;
+    flow.rest_at = turn_.now;
 }
 
 // On a slow path, the rest of a chunk that is discarded delays the neighbour's flow words about reductions. This peer
@@ -426,6 +449,18 @@ void Exchange::requeue_stalled() {
             moved = requeue(target, it->first, link) || moved;
         }
         if (moved) pump_edge(target);
+    }
+}
+
+// Resends the slices that are declined again and again. They did not wait for credit, so the time since then counts.
+void Exchange::send_declined() {
+    for (auto& [target, flow] : flows_) {
+        const Instant since = std::exchange(flow.declined_at, 0);
+        if (since == 0) continue;
+        for (const auto& [id, op] : reductions_.all()) {
+            if (op->id.successor == target && op->waited != 0) op->waited += turn_.now - since;
+        }
+        pump_edge(target);
     }
 }
 
@@ -512,7 +547,7 @@ void Exchange::leave_out(Duration time) {
     const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
     for (auto& [id, op] : reductions_.all()) {
         for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
-                               &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
+                               &op->ready_at, &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
             later(*clock);
         for (auto& [slice, lost] : op->lost) {
             later(lost.since);
@@ -520,7 +555,11 @@ void Exchange::leave_out(Duration time) {
             later(lost.left_at);
         }
     }
-    for (const auto& [target, edge] : stripes_.all()) later(flows_[target].answered_at);
+    for (const auto& [target, edge] : stripes_.all()) {
+        later(flows_[target].answered_at);
+        later(flows_[target].through_at);
+        later(flows_[target].rest_at);
+    }
     predecessors_.leave_out(time);
 }
 
@@ -571,6 +610,7 @@ void Exchange::judge_progress() {
 
 void Exchange::tick() {
     requeue_stalled();
+    send_declined();
     repeat_ready();
     reopen_filled_links();
     judge_progress();

@@ -211,6 +211,7 @@ void Operation::declined(int phase, std::uint32_t slice) {
         --used;
     }
     lost.erase({phase, slice});  // a decline is an answer, so the neighbour was reached
+    begin_anew(entry, true);
     enqueue(phase, slice);
 }
 
@@ -233,6 +234,19 @@ void Operation::leaves(int phase, std::uint32_t slice, LinkId link) {
     ++in_flight;
 }
 
+bool Operation::moves(int phase, std::uint32_t slice, std::uint32_t bytes) {
+    Half& entry = half(phase, slice);
+    if (bytes <= entry.moved || bytes > wire_length(slice)) return false;
+    entry.moved = bytes;
+    return true;
+}
+
+void Operation::begin_anew(Half& entry, bool counts) {
+    if (entry.again >= again_max) return;
+    entry.moved = 0;
+    if (counts) ++entry.again;
+}
+
 void Operation::left_flight(const Half& entry) {
     if (entry.out != OutState::sending && entry.out != OutState::sent) return;
     ASSERT(in_flight > 0);
@@ -249,6 +263,7 @@ bool Operation::lost_again(int phase, std::uint32_t slice, Instant now, Duration
     Lost& entry = lost[{phase, slice}];
     const bool counts = entry.times == 0 || now - entry.counted_at >= together;
     if (entry.times == 0) entry.since = now;
+    begin_anew(half(phase, slice), counts);
     if (counts) {
         ++entry.times;
         ++entry.fruitless;

@@ -48,6 +48,9 @@ namespace pccl::core {
 enum class InState : std::uint8_t { none, landing, landed };
 enum class OutState : std::uint8_t { idle, queued, sending, sent, acknowledged };
 
+// So many losses and declines of a slice make its bytes count again. Later copies have to get further than the others.
+inline constexpr std::uint8_t again_max = 3;
+
 // One phase of one slice at this position.
 struct Half {
     InState in = InState::none;
@@ -56,7 +59,9 @@ struct Half {
     bool unsummed = false;    // phase 1: own final bytes that leave, or have left, and have no checksum yet
     bool read = false;        // phase 1, quantized: its numbers are in the receive array, or will be
     std::uint8_t broken = 0;  // broken landings whose bytes were subtracted from landed_most
+    std::uint8_t again = 0;   // losses and declines that made `moved` begin anew
     std::uint32_t next = 0;   // next slice in its queue
+    std::uint32_t moved = 0;  // most bytes that the successor reported of a copy, since it began anew
     std::uint64_t checksum = 0;
     LinkId in_link = 0;
     LinkId out_link = 0;
@@ -163,6 +168,8 @@ public:
 
     // ---- what gets through
     void leaves(int phase, std::uint32_t slice, LinkId link);
+    // The successor reports so many bytes of the current copy. True: more of the slice has arrived than before.
+    bool moves(int phase, std::uint32_t slice, std::uint32_t bytes);
     // The slice was sent without success: queues it for a resend. Connections that break together count as one loss, so
     // a loss counts only if `together` has passed since the last one that counted. Returns whether it counted.
     bool lost_again(int phase, std::uint32_t slice, Instant now, Duration together);
@@ -286,7 +293,11 @@ public:
     Instant predecessor_unaware_at = 0;
     Instant sated_at = 0;         // when a tick last found nothing to send
     Instant credit_at = 0;        // when the successor last sent its credit
+    Instant ready_at = 0;         // when the successor first was ready
     Instant waits_since = 0;      // valid if unanswered(): since when that is true
+    // How long the last such wait was, if a decline ended it; 0 after an acknowledgement. The next wait goes on from
+    // there, because a decline is no progress.
+    Duration waited = 0;
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {
         // Its clock starts at the first loss. It restarts when more of the slice arrives than before, and when one of
@@ -335,6 +346,8 @@ private:
     std::uint32_t wire_of(std::uint64_t elements) const;
     bool may_inject() const;
     Queue& queue_of(int phase, std::uint32_t slice);
+    // The next copy begins from its first byte, so the same bytes count again, a few times for each slice.
+    static void begin_anew(Half& entry, bool counts);
     void left_flight(const Half& entry);
     void left_queue(const Half& entry);
     // Drops slices from the head of the queue that were acknowledged while their resend was queued.

@@ -133,9 +133,9 @@ void Predecessors::lost(LinkId id, const Link& link) {
     owner_.neighbour_lost_a_link(link.remote);
 }
 
-bool Predecessors::connected(const Uuid& neighbour) const {
+std::size_t Predecessors::connections(const Uuid& neighbour) const {
     const auto reserve = reserves_.find(neighbour);
-    return reserve != reserves_.end() && !reserve->second.links.empty();
+    return reserve == reserves_.end() ? 0 : reserve->second.links.size();
 }
 
 bool Predecessors::has_stripe(const Uuid& neighbour, std::uint32_t stripe) const {
@@ -350,10 +350,14 @@ void Predecessors::came(const Uuid& neighbour, Instant before) {
     Arrivals& arrivals = arrivals_[neighbour];
     arrivals.longest_wait = std::max(arrivals.longest_wait, turn_.now - before);
     arrivals.at = turn_.now;
+    arrivals.fillers = 0;
 }
 
-void Predecessors::filler_came(const Uuid& neighbour) {
-    if (reserves_.contains(neighbour)) arrivals_[neighbour].filler_at = turn_.now;
+void Predecessors::filler_came(const Uuid& neighbour, bool begins) {
+    if (!reserves_.contains(neighbour)) return;
+    Arrivals& arrivals = arrivals_[neighbour];
+    arrivals.filler_at = turn_.now;
+    if (begins) ++arrivals.fillers;
 }
 
 void Predecessors::says_starved(const Uuid& neighbour, bool starved) {

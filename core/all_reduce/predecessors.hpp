@@ -62,6 +62,7 @@ public:
         bool starved = false;       // reported by it: it waits for its own predecessor
         Instant starved_at = 0;     // when it last reported so, or connected after it had no link
         Instant filler_at = 0;      // when a part of a frame that is discarded last came from it
+        std::uint32_t fillers = 0;  // frames that were discarded since new bytes last came
     };
 
     Predecessors(Turn& turn, const Identity& who, LinkTable& links, Memory& memory, Session& session, Owner& owner)
@@ -73,7 +74,8 @@ public:
     void named(const google::protobuf::RepeatedPtrField<std::string>& callers, bool all);
     void hello(LinkId id, const proto::LinkHello& hello);
     void lost(LinkId id, const Link& link);
-    bool connected(const Uuid& neighbour) const;
+    bool connected(const Uuid& neighbour) const { return connections(neighbour) != 0; }
+    std::size_t connections(const Uuid& neighbour) const;
     bool has_stripe(const Uuid& neighbour, std::uint32_t stripe) const;
     bool any_on_host(const Endpoint& remote) const;
     void forget_run();
@@ -121,7 +123,8 @@ public:
     // New bytes of an operation came; the last ones before them came at `before`.
     void came(const Uuid& neighbour, Instant before);
     std::uint64_t slice_came(const Uuid& neighbour) { return ++arrivals_[neighbour].slices; }
-    void filler_came(const Uuid& neighbour);
+    // A part of a frame that is of no use. `begins`: its first part.
+    void filler_came(const Uuid& neighbour, bool begins);
     void says_starved(const Uuid& neighbour, bool starved);
     // Leaves `time` out of the clocks, so that nobody is blamed for it.
     void leave_out(Duration time);

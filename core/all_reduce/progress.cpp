@@ -16,8 +16,23 @@ constexpr std::uint32_t lost_at_least = 2;
 // Losses count at most once in an eighth of a peer time-out (Timeouts::together). So a path that breaks each copy at
 // once is detected as soon as one that lets none through.
 constexpr std::uint32_t fruitless_max = 12;
+// Frames that nobody wants, on each connection, whose parts are waited for. On a slow path few are on their way.
+constexpr std::uint32_t rests_max = 8;
 
 }  // namespace
+
+Instant Progress::prolonged(Instant since, const Activity& activity, std::size_t connections) const {
+    if (activity.rests <= rests_max * connections) since = std::max(since, activity.rest_at);
+    return std::max(since, std::min(activity.at, since + turn_.timeouts.starved_for_good()));
+}
+
+Instant Progress::prolonged_by(const Uuid& successor, Instant since) const {
+    const auto found = flows_.find(successor);
+    const Stripes::Edge* edge = stripes_.find(successor);
+    if (found == flows_.end() || edge == nullptr) return since;
+    const Flow& flow = found->second;
+    return prolonged(since, {flow.answered_at, flow.rest_at, flow.rests}, edge->stripes.size());
+}
 
 bool Progress::successor_stuck(const Operation& op) const {
     const Timeouts& t = turn_.timeouts;
@@ -25,7 +40,7 @@ bool Progress::successor_stuck(const Operation& op) const {
     if (edge == nullptr) return false;
     const bool open = !stripes_.open_links_to(op.id.successor).empty();
     const auto flow = flows_.find(op.id.successor);
-    const Instant answered = flow == flows_.end() ? 0 : flow->second.answered_at;
+    const Instant through = flow == flows_.end() ? 0 : flow->second.through_at;
     const auto connects_in_vain = [&](Instant since) {
         if (edge->opened_before <= since) return false;
         PROBE(edge_connects_in_vain);
@@ -42,7 +57,8 @@ bool Progress::successor_stuck(const Operation& op) const {
     const auto unready = [&](Instant since) { return !op.neighbour_ready && turn_.now - since > t.unready(); };
     const bool not_ready = (open && unready(std::max(aware_since, edge->opened))) ||
                            (unready(aware_since) && connects_in_vain(aware_since));
-    const Instant idle_since = std::max({aware_since, answered, op.sated_at, op.credit_at});
+    const Instant idle_since =
+        prolonged_by(op.id.successor, std::max({aware_since, through, op.sated_at, op.credit_at}));
     const bool no_credit = turn_.now - idle_since > std::max(t.unready(), again) && connects_in_vain(idle_since);
     if (op.wants_to_send() && (not_ready || no_credit)) return true;
     if (!op.unanswered()) return false;
@@ -59,9 +75,10 @@ bool Progress::successor_stuck(const Operation& op) const {
     });
     if (in_vain) return true;
     // The master judges the time without a connection, so the time before the edge opened does not count here.
-    const Instant since = std::max({op.waits_since, answered, aware_since});
+    const Instant moved = std::max({op.waits_since, through, aware_since});
     const Duration patience = std::max(t.unanswered(), again);
-    if (open && turn_.now - std::max(since, edge->opened) > patience) return true;
+    if (open && turn_.now - prolonged_by(op.id.successor, std::max(moved, edge->opened)) > patience) return true;
+    const Instant since = prolonged_by(op.id.successor, moved);
     return turn_.now - since > patience && connects_in_vain(since);
 }
 
@@ -83,9 +100,10 @@ std::uint64_t Progress::rounds() const {
 bool Progress::waits_to_leave(const Operation& op) const {
     const auto found = flows_.find(op.id.successor);
     if (stripes_.find(op.id.successor) == nullptr || (!op.wants_to_send() && !op.unanswered())) return false;
-    const Instant answered_at = found == flows_.end() ? 0 : found->second.answered_at;
+    const Instant through = found == flows_.end() ? 0 : found->second.through_at;
     const std::uint64_t answers = found == flows_.end() ? 0 : found->second.answers;
-    if (turn_.now - answered_at > turn_.timeouts.starved()) return false;
+    const Instant moved = std::max({op.landed_at, op.answered_at, through});
+    if (turn_.now - prolonged_by(op.id.successor, moved) > turn_.timeouts.starved()) return false;
     return answers - std::min(answers, op.answered_before) <= rounds();
 }
 
@@ -94,6 +112,16 @@ bool Progress::waits_to_leave(const Operation& op) const {
 bool Progress::waits_for_host(const Operation& whole) const {
     return whole.waits_for_branch() && !waits_for_turn(whole, predecessors_.arrivals(whole.id.predecessor)) &&
            !waits_to_leave(whole);
+}
+
+bool Progress::sends_in_vain(const Operation& op) const {
+    if (!op.prepared || (!op.wants_to_send() && !op.unanswered())) return false;
+    const auto flow = flows_.find(op.id.successor);
+    const Duration longest = flow == flows_.end() ? 0 : flow->second.longest_wait;
+    const Instant moved = std::max(op.landed_at, op.answered_at);
+    const Timeouts& t = turn_.timeouts;
+    const Duration patience = t.starved_for_good() + t.unanswered() + std::max(moved - op.prepared_at, 2 * longest);
+    return turn_.now - moved > patience && !waits_to_leave(op);
 }
 
 Cause Progress::starved(const Operation& op) const {
@@ -110,15 +138,17 @@ Cause Progress::starved(const Operation& op) const {
     const Instant along_the_ring = op.whole == nullptr ? 0 : std::max(op.whole->landed_at, op.whole->answered_at);
     const Instant moved = std::max({op.landed_at, op.answered_at, along_the_ring});
     const Duration patience = t.starved_for_good() + std::max(moved - op.prepared_at, 2 * arrivals.longest_wait);
-    if (turn_.now - std::max(moved, arrivals.filler_at) > patience && !waits_for_turn(op, arrivals) &&
+    const Activity filler{arrivals.filler_at, arrivals.filler_at, arrivals.fillers};
+    const std::size_t connections = predecessors_.connections(op.id.predecessor);
+    if (turn_.now - prolonged(moved, filler, connections) > patience && !waits_for_turn(op, arrivals) &&
         !waits_to_leave(op))
         return make_cause<CauseKind::nothing_new_from>(op.id.predecessor);
     // The last member of a host may be busy with the edge to the next one, and has nothing for the first one meanwhile.
     if (op.whole != nullptr) return {};
     // If the neighbour has no link to this peer, the edge is judged and not the neighbour's silence.
     if (arrivals.starved || !predecessors_.connected(op.id.predecessor)) return {};
-    const Instant since =
-        std::max({op.landed_at, arrivals.at, arrivals.filler_at, arrivals.starved_at, op.predecessor_unaware_at});
+    const Instant since = prolonged(
+        std::max({op.landed_at, arrivals.at, arrivals.starved_at, op.predecessor_unaware_at}), filler, connections);
     if (turn_.now - since <= t.starved() || !op.waits_for_input() || waits_to_leave(op)) return {};
     return make_cause<CauseKind::nothing_sent_by>(op.id.predecessor);
 }

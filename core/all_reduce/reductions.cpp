@@ -615,10 +615,10 @@ void Reductions::give_up_edge(Operation& op) {
     });
 }
 
-void Reductions::successor_unfinished(OpId id) {
+void Reductions::successor_unfinished(OpId id, bool in_vain) {
     Operation* op = find(id);
-    if (op == nullptr || op->direct || op->decided || op->given_up || op->end_serial == 0 || op->unanswered() ||
-        op->wants_to_send() || op->is_busy() ||
+    if (op == nullptr || op->direct || op->decided || op->given_up || op->end_serial == 0 || op->is_busy() ||
+        (!in_vain && (op->unanswered() || op->wants_to_send())) ||
         turn_.now - std::max(op->answered_at, op->prepared_at) <= turn_.timeouts.starved())
         return;
     PROBE(successor_never_finishes);

@@ -106,8 +106,9 @@ public:
     // Votes against the operation because nothing gets through to the successor. The vote replaces an earlier end vote:
     // this peer may have all final bytes, but its successor does not get them.
     void give_up_edge(Operation& op);
-    // The master waits for the end vote of the successor. Votes against the operation if it has everything.
-    void successor_unfinished(OpId id);
+    // The master waits for the end vote of the successor. Votes against the operation if the successor has everything,
+    // or if it takes nothing (`in_vain`).
+    void successor_unfinished(OpId id, bool in_vain);
 
     // ---- knowledge
     const Map& all() const { return ops_; }

@@ -67,6 +67,8 @@ struct Link {
     bool useful = false;        // a slice that was sent on it was answered
     Transfer timed;             // a slice whose way there and back is measured; op 0: none is
     Instant timed_at = 0;       // when it began to leave
+    Transfer rest;              // the last unwanted frame that a flow word named; op 0: none
+    std::uint32_t rest_moved = 0;  // the bytes that it named
     std::uint32_t arrived = 0;  // bytes of the payload that is landing
     Instant told_moving = 0;
     Instant frame_began = 0;                            // when the frame that is arriving began
