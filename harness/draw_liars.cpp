@@ -62,6 +62,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     w.compute_max = std::min(w.compute_max, s.timeouts.vote / 10);
     if (draw.chance(300'000)) s.limits.vote_input_bytes_max = 8192;
     Draw claims_work(sim::mix(s.seed, 933));
+    Draw stalls(sim::mix(s.seed, 935));
     for (std::uint32_t i = draw.chance(850'000) ? 1 : 2; i-- != 0;) {
         Fault f;
         f.kind = FaultKind::liar;
@@ -79,6 +80,11 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         if (claims_work.chance(80'000)) {
             f.value = (f.value & 3) | std::uint64_t{lie_silence | lie_works} << 8;
             f.b = static_cast<std::uint32_t>(claims_work.log_uniform(100, 1'000));
+            f.forever = may_last(s, f);
+        }
+        if (stalls.chance(80'000)) {
+            f.value = (f.value & 3) | std::uint64_t{lie_stalls} << 8;
+            f.b = static_cast<std::uint32_t>(stalls.log_uniform(300, 1'000));
             f.forever = may_last(s, f);
         }
         s.faults.push_back(f);

@@ -44,7 +44,9 @@ void other_hash(sim::Draw& draw, proto::Hash& hash) {
 void Liars::begin(std::uint32_t node, std::uint32_t about, std::uint32_t per_mille) {
     Liar& liar = liars_[node];
     lied_.insert(node);
-    liar.about = (about & lie_about_all) != 0 ? about & lie_about_all : lie_about_all;
+    about &= lie_about_all | lie_stalls;
+    liar.about = about != 0 ? about : lie_about_all;
+    if ((about & lie_stalls) != 0) liar.declines = draw_.chance(500'000);
     liar.per_million = std::clamp(per_mille, 1u, 1'000u) * 1'000;
 }
 
@@ -143,6 +145,7 @@ bool Liars::to_master(Liar& liar, std::uint32_t node, std::string& body, std::ve
     case proto::PeerMessage::kVote: {
         proto::Vote& vote = *m.mutable_vote();
         liar.serial = std::max<std::uint64_t>(liar.serial, vote.serial());
+        if (vote.kind() == proto::VOTE_END && now_and(liar, lie_stalls)) return false;
         if (now_and(liar, lie_silence)) return false;
         if (now_and(liar, lie_votes_anew)) {
             proto::PeerMessage another = m;
@@ -215,6 +218,14 @@ bool Liars::to_master(Liar& liar, std::uint32_t node, std::string& body, std::ve
     }
     if (changed) body = m.SerializeAsString();
     return true;
+}
+
+// A slice that has landed was declined, or a part of it has come.
+void Liars::stall(Liar& liar, SendFlow& flow) {
+    if (flow.word.kind != wire::FlowKind::ack || !now_and(liar, lie_stalls)) return;
+    flow.word.kind = liar.declines ? wire::FlowKind::decline : wire::FlowKind::moving;
+    flow.word.value = 1;
+    if (!liar.declines) liar.moves = flow;
 }
 
 bool Liars::to_peer(Liar& liar, std::string& body, std::vector<std::string>& more) {
@@ -335,6 +346,7 @@ bool Liars::forge(std::uint32_t node, std::uint32_t, sim::Talk talk, Effect& eff
             for (const std::string& body : bodies) note_false_vote(node, meant, body);
         }
         for (std::string& body : bodies) more.push_back(SendControl{control->link, std::move(body)});
+        if (liar.moves && liar.moves->link == control->link) more.push_back(*liar.moves);
         return goes;
     }
     if (auto* flow = std::get_if<SendFlow>(&effect)) {
@@ -343,6 +355,7 @@ bool Liars::forge(std::uint32_t node, std::uint32_t, sim::Talk talk, Effect& eff
         liar.word = word;
         if (now_and(liar, lie_silence)) return false;
         if (now_and(liar, lie_replay)) more.push_back(SendFlow{flow->link, before});
+        stall(liar, *flow);
         if (!now_and(liar, lie_flow)) return true;
         switch (draw_.below(5)) {
         case 0: word.op = other_number(draw_, word.op); break;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,22 +24,23 @@ namespace pccl::harness {
 
 // What a liar lies about (bits of Fault::value, from bit 8 on; none: everything).
 enum LieAbout : std::uint32_t {
-    lie_results = 1,     // end votes: success, digests, accusations
-    lie_votes = 2,       // other votes: shapes, counts, windows, contents, revisions, inputs
-    lie_edges = 4,       // reports about connections with others
-    lie_replay = 8,      // earlier messages, again
-    lie_silence = 16,    // votes and answers that never come
-    lie_heard = 32,      // what it has received; that it works
-    lie_garble = 64,     // any byte of any message
-    lie_links = 128,     // between peers: that it is starved, what it serves, declines and wants
-    lie_flow = 256,      // acknowledgements, credits
-    lie_payload = 512,   // other bytes, with a checksum that fits or does not
-    lie_headers = 1024,  // payload under another name
-    lie_hello = 2048,    // limits, names, what it has seen
+    lie_results = 1,        // end votes: success, digests, accusations
+    lie_votes = 2,          // other votes: shapes, counts, windows, contents, revisions, inputs
+    lie_edges = 4,          // reports about connections with others
+    lie_replay = 8,         // earlier messages, again
+    lie_silence = 16,       // votes and answers that never come
+    lie_heard = 32,         // what it has received; that it works
+    lie_garble = 64,        // any byte of any message
+    lie_links = 128,        // between peers: that it is starved, what it serves, declines and wants
+    lie_flow = 256,         // acknowledgements, credits
+    lie_payload = 512,      // other bytes, with a checksum that fits or does not
+    lie_headers = 1024,     // payload under another name
+    lie_hello = 2048,       // limits, names, what it has seen
     lie_votes_anew = 4096,  // votes that its machine has not cast
     lie_works = 8192,       // that it works, and nothing else
+    lie_stalls = 16384,     // operations without end: no end votes, and slices are declined, or move and never land
 };
-inline constexpr std::uint32_t lie_about_all = 16383;
+inline constexpr std::uint32_t lie_about_all = 16383;  // but lie_stalls
 
 class Liars final : public sim::Forger {
 public:
@@ -76,11 +78,14 @@ private:
         std::uint64_t serial = 0;                     // the largest that it has used
         core::wire::BulkHeader header;                // of an earlier payload
         core::wire::FlowWord word;
+        bool declines = false;                // lie_stalls: slices are declined; else they move
+        std::optional<core::SendFlow> moves;  // the last slice of which it said so
     };
     bool now_and(Liar& liar, LieAbout what) {
         return (liar.about & what) != 0 && draw_.chance(liar.per_million);
     }
     bool to_master(Liar& liar, std::uint32_t node, std::string& body, std::vector<std::string>& more);
+    void stall(Liar& liar, core::SendFlow& flow);
     bool to_peer(Liar& liar, std::string& body, std::vector<std::string>& more);
     bool false_vote(Liar& liar, std::uint32_t node, pccl::proto::Vote& vote);
     void false_hello(Liar& liar, pccl::proto::Hello& hello);
