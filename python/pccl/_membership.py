@@ -16,6 +16,8 @@ from pccl._values import SharedState
 SYNC_ATTEMPTS_MAX = 8
 # Removals in a row while entering before that is an error. The cause may be another configuration than the others'.
 ENTRY_ATTEMPTS_MAX = 3
+# The library's message if a member was removed because of its revision contains this.
+_AHEAD = "shared-state revision"
 
 
 class Lost(Exception):
@@ -133,8 +135,9 @@ class Membership:
         returns.
 
         ``prepare`` is called between the two, for example to write to the shared state before it is compared. If this
-        peer is removed while it enters, it tries again with revision 0, as one that knows nothing: it may have been
-        ahead of the run (a checkpoint of another run).
+        peer is removed because its revision is ahead of the run's (a checkpoint of another run), it tries again with
+        revision 0, as a newcomer. After any other loss it keeps its revision: the run may be gone, and this peer may be
+        the one that continues it.
         """
         attempts = begun_anew = 0
         revision = self.revision
@@ -152,7 +155,9 @@ class Membership:
                 attempts += 1
                 if attempts >= ENTRY_ATTEMPTS_MAX:
                     raise self._refused(lost) from lost
-                self.revision = revision = 0
+                if _AHEAD in str(lost):
+                    revision = 0
+                self.revision = revision
 
     def _leave(self) -> None:
         with contextlib.suppress(PCCLError):

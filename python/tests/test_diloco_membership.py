@@ -193,3 +193,117 @@ def test_the_first_peer_says_how_many_begin_together(master: str) -> None:
 
     end = threading.Barrier(2)
     assert run_threads(2, body) == [8, 8]
+
+
+def _checkpoint(options: dict[str, Any], last_step: int) -> dict[str, Any]:
+    """Of a run of its own."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        with pccl.Communicator(f"127.0.0.1:{node.port}") as comm:
+            trainee = Trainee(0)
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, **options)
+            diloco.join()
+            trainee.train(diloco, last_step)
+            return diloco.state_dict()
+
+
+def test_a_fresh_peer_that_waits_alone_does_not_replace_a_checkpoint(master: str) -> None:
+    saved = _checkpoint({"H": 2}, 20)
+    waits, end = threading.Event(), threading.Barrier(2)
+
+    def body(index: int) -> tuple[int, int, Any]:
+        trainee = Trainee(index, model_seed=index)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2, min_peers=2)
+            if index == 0:
+                update_topology, votes = diloco._membership.update_topology, []
+
+                def counted() -> None:
+                    update_topology()
+                    votes.append(1)
+                    if len(votes) == 3:
+                        waits.set()
+
+                diloco._membership.update_topology = counted  # type: ignore[method-assign]
+            else:
+                assert waits.wait(PATIENCE_S)
+                diloco.load_state_dict(saved)
+            diloco.join()
+            end.wait(PATIENCE_S)
+            return diloco.inner_step, diloco.outer_step, diloco.outer.clone()
+
+    for inner_step, outer_step, outer in run_threads(2, body):
+        assert (inner_step, outer_step) == (20, saved["outer_step"]) and torch.equal(outer, saved["outer"])
+
+
+@pytest.mark.parametrize("revision", ["of the checkpoint", "of a newcomer"])
+def test_a_peer_that_is_far_ahead_of_the_run_keeps_its_state(master: str, revision: str) -> None:
+    """Fresh peers have begun the run anew. The peer that has trained is not overwritten; it raises."""
+    saved = _checkpoint({"H": 2}, 20)
+    if revision == "of a newcomer":
+        saved["revision"] = 0
+    begun, ended = threading.Event(), threading.Event()
+
+    def fresh() -> int:
+        trainee = Trainee(0, model_seed=1)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.join()
+            begun.set()
+            while not ended.is_set():
+                if diloco.inner_step < 4:
+                    trainee.train(diloco, 4)
+                else:  # admits the other one without an outer step
+                    diloco._end_round()
+            return diloco.outer_step
+
+    def veteran() -> int:
+        assert begun.wait(PATIENCE_S)
+        trainee = Trainee(1)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.load_state_dict(saved)
+            try:
+                with pytest.raises(pccl.PCCLError, match=r"the run is at outer step . \(inner step .\), and this peer"):
+                    diloco.join()
+            finally:
+                ended.set()
+            kept = diloco.state_dict()
+            for name in ("outer", "momentum", "local"):
+                assert torch.equal(kept[name], saved[name]), name
+            assert [kept[name] for name in ("inner_step", "revision")] == [20, saved["revision"]]
+            return diloco.outer_step
+
+    assert run_threads(2, lambda index: (fresh, veteran)[index]()) == [2, saved["outer_step"]]
+
+
+def test_peers_with_checkpoints_of_one_run_go_on_together(master: str) -> None:
+    """The first peer has the older one, and has begun. So the newer one is replaced, though it is ahead."""
+    checkpoints = [_checkpoint({"H": 2}, 6)]
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        with pccl.Communicator(f"127.0.0.1:{node.port}") as comm:
+            trainee = Trainee(0)
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.load_state_dict(checkpoints[0])
+            diloco.join()
+            trainee.train(diloco, 20)
+            checkpoints.append(diloco.state_dict())
+    begun, joined = threading.Event(), threading.Event()
+
+    def body(index: int) -> int:
+        trainee = Trainee(index)
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=2)
+            diloco.load_state_dict(checkpoints[index])
+            if index == 1:
+                assert begun.wait(PATIENCE_S)
+            diloco.join()
+            begun.set()
+            if index == 1:
+                joined.set()
+            while not joined.is_set():
+                diloco._end_round()
+            return diloco.inner_step
+
+    assert run_threads(2, body) == [6, 6]

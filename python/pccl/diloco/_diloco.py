@@ -161,7 +161,7 @@ class DiLoCo(Training):
         self._unsent = [0] * count
         self._inner_optimizer = inner_optimizer
         self._replica = None
-        self._model = 0
+        self._origin = 0
         if process_group is not None and comm is not None and comm._gang is not None:
             self._replica, self._parameters = replica_of(process_group, comm, model, parts, count)
         else:
@@ -186,7 +186,7 @@ class DiLoCo(Training):
         )
         self._parameters.read(self._outer)
         self._began = self._outer.clone() if eager else None
-        self._counters = torch.zeros(4 if self._replica is None else 5, dtype=torch.int64, device="cpu")
+        self._counters = torch.zeros(5, dtype=torch.int64, device="cpu")
         self._waiting_for = min_peers
         self._inner_step = 0
         self._outer_step = 0
@@ -269,7 +269,8 @@ class DiLoCo(Training):
         Blocks until the members admit this peer, which they do at the end of a round, and until ``min_peers`` are
         there. After an error this peer is not a member. Does nothing if this peer has joined already.
 
-        :raises PCCLError: the master cannot be reached, or the run refuses this peer.
+        :raises PCCLError: the master cannot be reached, the run refuses this peer, or other peers have begun the run
+            anew and are behind this peer, which then keeps its state.
         :raises PCCLArgumentError: the model's parameters are not finite, or a model as described at :meth:`advance`.
         """
         if not self._joined:
@@ -376,7 +377,7 @@ class DiLoCo(Training):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Call it before ``join``. It also sets the model. If the run is ahead of this state, ``join`` replaces it by
-        the run's. Waits for no other peer.
+        the run's. If the run is another one and is behind this state, ``join`` raises. Waits for no other peer.
 
         :param state: what :meth:`state_dict` returned, on this or another peer.
         :raises RuntimeError: after ``join``.
@@ -405,4 +406,4 @@ class DiLoCo(Training):
         self._outer_step = int(state["outer_step"])
         self._batches = int(state["batches"])
         self._membership.revision = int(state["revision"])
-        self._model = int(state.get("model", 0))
+        self._origin = int(state.get("origin", 0))

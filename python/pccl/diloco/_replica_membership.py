@@ -105,6 +105,6 @@ class ReplicaMembership(Membership):
         if any(one != identities[0] for one in identities):
             self._leave()
             raise Anew(
-                "the processes of this replica hold parts of different models (inner step, outer step, batches, model: "
+                "the processes of this replica hold parts of different models (inner step, outer step, batches, run: "
                 f"{identities})"
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +75,9 @@ class Training:
     _has_cleaned: bool
     _node: Node | None
     _replica: Replica | None
-    _model: int  # a hash of the model with which this run began; equal in all parts of one model
+    # A random number of the peer that began this run. Another one: the run was begun anew. 0: none was drawn yet. Equal in
+    # all parts of one model.
+    _origin: int
 
     @property
     def world(self) -> int:
@@ -151,7 +153,7 @@ class Training:
             "outer_step": outer_step,
             "batches": batches,
             "revision": self._membership.revision,
-            **({} if self._replica is None else {"model": self._model}),
+            "origin": self._origin,
         }
 
     # ---- what happens after an inner step ----------------------------------------------------------------------------
@@ -468,11 +470,14 @@ class Training:
             )
         self._forget_transfer()
         if self._replica is not None:
-            self._agree_on_model(self._replica)
+            self._agree_on_origin(self._replica)
+        elif self._origin == 0:
+            self._origin = _draw()
 
-        # A synchronization may fail when some parts of the model were received and others were not.
-        state = [] if self._replica is None else [self._outer, self._momentum]
-        own = [(one, one.clone()) for one in state if one is not None]
+        # Put back if the run turns out to be behind this peer, or if a synchronization of a replica fails when some
+        # parts of the model were received and others were not.
+        keeps = self._replica is not None or self._outer_step > 0
+        own = [(one, one.clone()) for one in (self._outer, self._momentum) if keeps and one is not None]
 
         def position() -> None:
             for tensor, content in own:
@@ -481,10 +486,17 @@ class Training:
             if begin != self._inner_step:
                 self._inner_step = begin
                 self._restored = None
+            # A peer that waits alone synchronizes nothing. Otherwise the run would hold its untrained state, and would
+            # replace that of the next peer, which may have a checkpoint.
+            while self._present() == 1 < self._waiting_for:
+                time.sleep(LINE_UP_POLL_S)
+                self._membership.update_topology()
             self._write_counters()
 
+        revision = self._membership.revision
         try:
             received = self._membership.enter(position)
+            self._check_not_begun_anew(revision)
         except Exception:
             for tensor, content in own:
                 tensor.copy_(content)
@@ -494,8 +506,7 @@ class Training:
             self._read_counters()
             if received:
                 self._forget_own()
-            present = self._membership.comm.global_world_size if self._replica is None else self._replica.replicas
-            if self._waiting_for <= present:
+            if self._waiting_for <= self._present():
                 break
             # All peers that wait see the same two numbers after the same synchronization, so they go on together.
             time.sleep(LINE_UP_POLL_S)
@@ -508,6 +519,29 @@ class Training:
         launching = self._schedule.launching(self._inner_step)
         if self._schedule.delay > 0 and self._schedule.ends_round(self._inner_step) and launching is not None:
             self._contribute_to_earlier_round(launching)
+
+    def _present(self) -> int:
+        """Peers in the run; the same number on all of them after the same vote."""
+        return self._membership.comm.global_world_size if self._replica is None else self._replica.replicas
+
+    def _check_not_begun_anew(self, revision: int) -> None:
+        """Raises if the run that this peer has entered is another one than its own and is behind it. The state of that
+        run must not replace what this peer has.
+
+        :param revision: with which this peer entered.
+        """
+        _, inner_step, outer_step, _, origin = self._counters.tolist()
+        if origin == self._origin or outer_step >= self._outer_step:
+            return
+        self._membership.revision = revision
+        raise pccl.PCCLError(
+            pccl.Result.INVALID_USAGE,
+            "DiLoCo.join",
+            f"the run is at outer step {outer_step} (inner step {inner_step}), and this peer at {self._outer_step} "
+            f"({self._inner_step}) of another run: other peers have begun anew. This peer has left and keeps its state: "
+            "save it (state_dict), end the others, and let all begin with it; or begin here without it to take over "
+            "what the others hold",
+        )
 
     def _contribute_to_earlier_round(self, fragment: int) -> None:
         """The members launch what they learned before this peer came, and need it for the reduction."""
@@ -530,34 +564,31 @@ class Training:
         if residual is not None:
             residual.zero_()
 
-    def _agree_on_model(self, replica: Replica) -> None:
-        """The model that a run begins with. A checkpoint is of the model with which its run began."""
-        content = memoryview(self._outer.numpy()).cast("B")
-        own = int.from_bytes(hashlib.blake2b(content, digest_size=7).digest(), "little")
+    def _agree_on_origin(self, replica: Replica) -> None:
+        """All processes of a replica have that of rank 0. A checkpoint has that of its run."""
         restored = -1 if self._restored is None else self._restored[1]
-        rows = replica.settle(None, own, restored, self._inner_step, self._model)
+        rows = replica.settle(None, _draw(), restored, self._inner_step, self._origin)
         if any(row[1:] != rows[0][1:] for row in rows):
             raise argument_error(
                 "DiLoCo.join",
-                "the processes of this replica have loaded different checkpoints (weight in flight, inner step, model: "
+                "the processes of this replica have loaded different checkpoints (weight in flight, inner step, run: "
                 f"{[row[1:] for row in rows]}); load those of the same round in all of them",
             )
-        if self._model == 0:
-            for digest, *_ in rows:
-                self._model ^= digest
+        if self._origin == 0:
+            self._origin = rows[0][0]
 
     def _write_counters(self) -> None:
-        counters = [self._waiting_for, self._inner_step, self._outer_step, self._batches]
-        if self._replica is not None:
-            counters.append(self._model)
+        counters = [self._waiting_for, self._inner_step, self._outer_step, self._batches, self._origin]
         self._counters.copy_(torch.tensor(counters, dtype=torch.int64, device="cpu"))
 
     def _read_counters(self) -> None:
-        self._waiting_for, self._inner_step, self._outer_step, self._batches, *more = self._counters.tolist()
-        if more:
-            self._model = more[0]
+        self._waiting_for, self._inner_step, self._outer_step, self._batches, self._origin = self._counters.tolist()
 
     def _emit(self, kind: str, fragment: int | None = None, tensor: Tensor | None = None, detail: str = "") -> None:
         if self._on_event is not None:
             event = Event(kind, self._inner_step, self._outer_step, self.world, fragment, tensor, detail)
             self._on_event(event)
+
+
+def _draw() -> int:
+    return secrets.randbits(62) + 1
