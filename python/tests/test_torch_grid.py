@@ -441,3 +441,57 @@ def test_replicas_that_differ_fail_on_all_shards(replica: Callable[..., Replica]
     for peers in replicas:
         assert "INVALID_ARGUMENT" in peers[0].result()
         assert "another process of this replica could not average" in peers[1].result()
+
+
+def hold(channel: Channel, grid: Any) -> None:
+    counter = Counter()
+    counter.apply(7.0)
+    grid.begin(counter.state)
+    channel.send("holds")
+    while True:
+        grid.begin(counter.state)
+
+
+def receive_one_after_the_other(channel: Channel, grid: Any) -> list[float]:
+    """Shard 1 synchronizes when it is told."""
+    counter, synchronize, calls = Counter(), grid.communicator.sync_shared_state, []
+
+    def later(state: Any) -> Any:
+        calls.append(state)
+        if len(calls) == 1 and grid.shard == 1:
+            channel.send("waits")
+            channel.recv()
+        info = synchronize(state)
+        if len(calls) == 1 and grid.shard == 0:
+            channel.send("has received" if counter.step else "has received nothing")
+        return info
+
+    grid.communicator.sync_shared_state = later
+    grid.begin(counter.state)
+    return [grid.replicas, counter.content[0].item(), float(counter.step), counter.state.revision]
+
+
+def test_a_replica_that_receives_one_shard_of_two_begins_with_its_own(replica: Callable[..., Replica]) -> None:
+    """The only holder dies when it has sent one shard."""
+    holder = replica(hold)
+    hear(holder, "holds")
+    newcomer = replica(receive_one_after_the_other)
+    assert newcomer[1].hear() == "waits" and newcomer[0].hear() == "has received"
+    for peer in holder:
+        peer.kill()
+    newcomer[1].tell("go")
+    assert [peer.result() for peer in newcomer] == [[1, 0.0, 0.0, 1]] * SHARDS
+
+
+def other_revisions(_: Channel, grid: Any) -> str:
+    counter = Counter()
+    counter.state.revision = 5 + grid.shard
+    with pytest.raises(RuntimeError) as failure:
+        grid.begin(counter.state)
+    assert counter.state.revision == 5 + grid.shard
+    return str(failure.value)
+
+
+def test_shards_of_different_revisions_are_refused(replica: Callable[..., Replica]) -> None:
+    for peer in replica(other_revisions):
+        assert "hold states of different revisions" in peer.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -22,7 +23,15 @@ from pccl._errors import (
     argument_error,
 )
 from pccl._memory import memory_of
-from pccl._values import QuantizationOptions, ReduceDescriptor, ReduceOpDescriptor, ReduceOperandDescriptor, SharedState
+from pccl._staging import is_on_gpu
+from pccl._values import (
+    QuantizationOptions,
+    ReduceDescriptor,
+    ReduceOpDescriptor,
+    ReduceOperandDescriptor,
+    SharedState,
+    TensorInfo,
+)
 from pccl.torch._local import local_tensor
 from pccl.torch._replica import group_for_messages, replica_communicator
 
@@ -105,7 +114,9 @@ class ReplicaGrid:
 
     def begin(self, state: SharedState) -> None:
         """Admits replicas that wait. Then synchronizes the state within each shard's group. Blocks until all replicas
-        have called it, and all processes of this replica have exchanged the outcome.
+        have called it, and all processes of this replica have exchanged the outcome. While this replica joins, it keeps
+        a copy of the state in CPU memory. If only some of its processes receive the run's state, all go back to what
+        they had, and join again. So also after an exception.
 
         :param state: of this process: its shards, as :func:`shared_state` makes it. The grid counts its revisions.
         :raises PCCLMasterConnectionError: the master cannot be reached, or another process of this replica did not ask
@@ -115,23 +126,32 @@ class ReplicaGrid:
         :raises torch.distributed.DistBackendError: another process of this replica is gone; this one has left the run.
         """
         failures = 0
+        own = _Content(state)
         while True:
+            is_new = not self._member
             try:
                 cause, answer = self._renew()
                 if answer == _FINE:
-                    cause, answer = self._synchronize(state)
-                worst, replicas = self._agree(answer)
+                    # Members only send.
+                    cause, answer = self._synchronize(state, own if is_new else None)
+                worst, replicas, is_equal = self._agree(answer, state.revision)
             except BaseException:
+                own.put_back()
                 self.close()
                 raise
-            if worst == _FINE:
+            if worst == _FINE and is_equal:
                 self._replicas = replicas
                 return
+            # Some processes of this replica may have received their part of the run's state, and others not.
+            own.put_back()
             failures += 1
             if failures == _FAILURES_IN_A_ROW or worst == _REFUSED:
                 self.close()
                 raise cause if cause is not None else RuntimeError(
-                    "pccl: another process of this replica could not synchronize its state; see its error"
+                    "pccl: the processes of this replica hold states of different revisions; give state.revision the "
+                    "same number in all of them"
+                    if worst == _FINE
+                    else "pccl: another process of this replica could not synchronize its state; see its error"
                 )
             self._leave()
 
@@ -154,7 +174,7 @@ class ReplicaGrid:
         descriptors = [_descriptor(tensor, tag, quantize) for tag, tensor in enumerate(tensors)]
         try:
             cause, answer = self._reduce(descriptors)
-            worst, _ = self._agree(answer)
+            worst, *_ = self._agree(answer)
         except BaseException:
             self.close()
             raise
@@ -208,8 +228,10 @@ class ReplicaGrid:
                     raise
             time.sleep(1)
 
-    def _synchronize(self, state: SharedState) -> tuple[PCCLError | None, int]:
+    def _synchronize(self, state: SharedState, own: _Content | None) -> tuple[PCCLError | None, int]:
         try:
+            if own is not None:
+                own.keep()
             self.communicator.sync_shared_state(state)
         except PCCLError as error:
             return error, _REFUSED if isinstance(error, ValueError) else _OUT
@@ -240,13 +262,16 @@ class ReplicaGrid:
 
     # ---- within the replica
 
-    def _agree(self, answer: int) -> tuple[int, int]:
-        """Returns the worst answer, and the smallest number of replicas that a process sees: they may have read it
-        before and after a death."""
-        message = torch.tensor([answer, -self.communicator.world_gangs], dtype=torch.int32, device="cpu")
+    def _agree(self, answer: int, revision: int = 0) -> tuple[int, int, bool]:
+        """Returns the worst answer, the smallest number of replicas that a process sees (they may have read it before
+        and after a death), and whether all have the same revision."""
+        revision %= 1 << 62
+        message = torch.tensor(
+            [answer, -self.communicator.world_gangs, revision, -revision], dtype=torch.int64, device="cpu"
+        )
         self._within_replica(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._group))
-        worst, replicas = message.tolist()
-        return worst, -replicas
+        worst, replicas, largest, smallest = message.tolist()
+        return worst, -replicas, largest == -smallest
 
     def _within_replica(self, message: Callable[[], Answer]) -> Answer:
         try:
@@ -256,6 +281,40 @@ class ReplicaGrid:
                 "pccl: another process of this replica is gone or does not answer; this one has left the run. A "
                 f"replica is whole or not there: end this process, too, and start the replica again ({error})"
             ) from error
+
+
+class _Content:
+    """Revision and content with which a state came into ``begin``."""
+
+    def __init__(self, state: SharedState) -> None:
+        self._state = state
+        self._revision = state.revision
+        self._copies: list[tuple[TensorInfo, Any]] = []
+
+    def keep(self) -> None:
+        """Copies the content to CPU memory, once."""
+        if self._copies:
+            return
+        for info in self._state.tensor_infos:
+            info._check_unmoved("ReplicaGrid.begin")
+        self._copies = [
+            (
+                info,
+                info._gpu_tensor("ReplicaGrid.begin").to("cpu", copy=True)
+                if is_on_gpu(info.device_type)
+                else ctypes.string_at(info.data_ptr, info.numel * info.dtype.itemsize),
+            )
+            for info in self._state.tensor_infos
+        ]
+
+    def put_back(self) -> None:
+        self._state.revision = self._revision
+        for info, copy in self._copies:
+            if isinstance(copy, bytes):
+                ctypes.memmove(info.data_ptr, copy, len(copy))
+            else:
+                with torch.no_grad():
+                    info._gpu_tensor("ReplicaGrid.begin").copy_(copy)
 
 
 def _descriptor(tensor: torch.Tensor, tag: int, quantize: str | None) -> ReduceOpDescriptor:
