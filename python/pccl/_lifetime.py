@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from pccl._master import MasterNode
 
 communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
-running_masters: set[MasterNode] = set()  # keeps them alive: a master serves until it is stopped
+# These sets keep masters alive: a master serves until it is stopped.
+running_masters: set[MasterNode] = set()  # the program does not end before they are stopped
+masters_of_groups: set[MasterNode] = set()  # closed when the program ends
 
 
 def begin() -> None:
     """Call it before the first object is made, not at import: an import starts no thread."""
     _logging.begin()
+
+
+def forget(master: MasterNode) -> None:
+    running_masters.discard(master)
+    masters_of_groups.discard(master)
 
 
 def _tell_main_thread() -> None:
@@ -32,6 +39,7 @@ def _after_fork() -> None:
     _native.after_fork()
     _tell_main_thread()
     running_masters.clear()
+    masters_of_groups.clear()
     for communicator in list(communicators):
         communicator._closing = threading.RLock()  # a thread that does not exist here may have held it
     _logging.forget()
@@ -49,6 +57,8 @@ def _before_threads_are_joined() -> None:
 def _at_exit() -> None:
     for communicator in list(communicators):
         communicator.close()
+    for master in list(masters_of_groups):
+        master.close()
     if running_masters:
         from pccl._master import serve_until_interrupted
 

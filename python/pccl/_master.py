@@ -40,11 +40,16 @@ class MasterNode:
         self._master.run()
         _lifetime.running_masters.add(self)
 
+    def _run_until_exit(self) -> None:
+        """As run(), but this master ends with the program: it serves a group of which this process is a member."""
+        self._master.run()
+        _lifetime.masters_of_groups.add(self)
+
     def interrupt(self) -> None:
         """Ends the run, and empties its journal if there is one. Blocks until the master has stopped, usually for
         milliseconds. May be called again."""
         self._master.interrupt()
-        _lifetime.running_masters.discard(self)
+        _lifetime.forget(self)
         self._stopped.set()
 
     @property
@@ -66,7 +71,7 @@ class MasterNode:
     def close(self) -> None:
         """Stops the master if it runs, and frees it. Blocks until it has stopped, usually for milliseconds. With a
         journal, the run is kept for the next master. May be called again."""
-        _lifetime.running_masters.discard(self)
+        _lifetime.forget(self)
         self._master.close()
         self._stopped.set()
 

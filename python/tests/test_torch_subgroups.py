@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+from conftest import Script  # noqa: E402
 from torch_peers import Channel, Peer, in_group, run_ranks, start  # noqa: E402, F401
 
 Run = Callable[..., list[Any]]
@@ -217,3 +218,34 @@ def refuse(rank: int, name: str) -> None:
 @pytest.mark.parametrize("name", ["PCCL_INVITE", "PCCL_STATE_DIR"])
 def test_what_a_group_cannot_have_is_refused_on_all_its_ranks(run_ranks: Run, name: str) -> None:  # noqa: F811
     run_ranks(3, refuse, name)
+
+
+ENDS = """
+import sys
+import pccl.torch
+import torch
+import torch.distributed as dist
+
+rank = int(sys.argv[2])
+dist.init_process_group("pccl", init_method=f"pccl://{sys.argv[1]}", world_size=3, rank=rank)
+group = dist.new_group([0, 1])
+total = torch.ones(4)
+if rank < 2:
+    dist.all_reduce(total, group=group)
+dist.barrier()
+print(total[0].item())
+if len(sys.argv) > 3:
+    raise RuntimeError("it fails")
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("fails",)])
+def test_a_program_ends_without_destroying_its_groups(
+    script: Callable[..., Script], master: str, how: tuple[str, ...]
+) -> None:
+    """The first rank of a group serves its master, which does not hold the program up."""
+    programs = [script(ENDS, master, str(rank), *how) for rank in range(3)]
+    for program, total in zip(programs, ("2.0", "2.0", "1.0"), strict=True):
+        status, output, errors = program.end()
+        assert output == f"{total}\n" and status == len(how), errors
+        assert ("it fails" in errors) == bool(how)

@@ -91,7 +91,7 @@ def _start_master(store: Store, job: Run | None, known_host: str | None, functio
     listen = "0.0.0.0" if advertised else host
     master = MasterNode(_joined(listen, 0))
     try:
-        master.run()
+        master._run_until_exit()
         return master, _joined(host, master.port)
     except PCCLError:
         master.close()
