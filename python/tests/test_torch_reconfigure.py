@@ -136,6 +136,22 @@ def test_one_is_left_out(ranks: Callable[..., list[Peer]], left_out: int, functi
         assert seen[rank] == (place, 3.0, [f"word of {left[0]}"], left, 2.0)
 
 
+def messages_with_a_newcomer(one: Rank) -> list[float]:
+    handles, got = one.handles("all"), []
+    for uuid, other in enumerate((1, 2)):
+        if one.rank in (0, other):
+            pccl.torch.reconfigure(uuid, [handles[0], handles[other]])
+            message = torch.full((4,), 7.0 + uuid if one.rank == 0 else 0.0)
+            dist.send(message, 1) if one.rank == 0 else dist.recv(message, 0)
+            got.append(message[3].item())
+    return got
+
+
+def test_messages_with_a_newcomer(ranks: Callable[..., list[Peer]]) -> None:
+    """A member that stays counts its messages from the beginning, as the newcomer does."""
+    assert results(ranks(messages_with_a_newcomer)) == [[7.0, 8.0], [7.0], [8.0]]
+
+
 def split_and_merge(one: Rank) -> Any:
     own = pccl.torch.get_reconfigure_handle()
     pccl.torch.reconfigure(100 + one.rank, [own])

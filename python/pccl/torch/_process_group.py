@@ -71,15 +71,19 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self._owns_run = owns_run
         self._name = ""
         self._description = ""
+        self._begin_tags(run)
+        # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
+        # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
+        self._kept: deque[Work] = deque(maxlen=256)
+        self._others = OtherBackends()
+
+    def _begin_tags(self, run: Run | None) -> None:
+        """All ranks begin to count with the members of a run."""
         self._tags = run.tags() if run is not None else iter(())
         # Messages of this group: a number that is the same for all ranks, and how many there were with each rank, in
         # each direction and with each tag. A rank may send several ones with a tag before the first one is received.
         self._group_tag = next(self._tags, 0)
         self._messages: Counter[tuple[str, int, int]] = Counter()
-        # DDP.join() passes the Work of an all_reduce of one element to C++. C++ keeps its own object until the end of
-        # the backward pass, but not the Python object with our methods. So the Python object is kept here for a while.
-        self._kept: deque[Work] = deque(maxlen=256)
-        self._others = OtherBackends()
 
     # torch asks these, because the members may change.
     def getRank(self) -> int:  # noqa: N802 (torch's name)
@@ -148,7 +152,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         timeout = self._timeout if opts.timeout is None else opts.timeout
         former = self._run
         self._run, self._rank, self._size = self._meets("reconfigure").gather(opts, timeout)
-        self._tags = self._run.tags() if self._run is not None else iter(())
+        self._begin_tags(self._run)
         if former is not None and self._owns_run:
             former.close()
         self._owns_run = True
