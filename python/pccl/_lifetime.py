@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from pccl import _logging, _native, _operation
+from pccl import _lanes, _logging, _native, _operation
 
 if TYPE_CHECKING:
     from pccl._communicator import Communicator
@@ -44,6 +44,7 @@ def _after_fork() -> None:
         communicator._closing = threading.RLock()  # a thread that does not exist here may have held it
     _logging.forget()
     _operation._notifier.forget()
+    _lanes.forget()
 
 
 def _before_threads_are_joined() -> None:
@@ -64,6 +65,7 @@ def _at_exit() -> None:
 
         serve_until_interrupted(list(running_masters))
     _operation._notifier.stop()
+    _lanes.end()
     _logging.end()
     _native.end_of_interpreter()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -248,6 +249,96 @@ def awaited_in_any_order(rank: int) -> None:
 
 def test_works_and_futures(run_ranks: Run) -> None:
     run_ranks(2, awaited_in_any_order)
+
+
+def callbacks_that_wait(rank: int) -> list[float]:
+    """Each callback is called by a thread of the backend: rank 1 comes to its collective when rank 0 has set it."""
+    store, seen = dist.distributed_c10d._get_default_store(), []
+
+    def total(of: float) -> Any:
+        return torch.full((3,), of)
+
+    def late(name: str) -> None:
+        store.set(name, "set") if rank == 0 else store.wait([name])
+
+    def once_more(future: Any) -> Any:
+        inner = dist.all_reduce(future.value()[0], async_op=True).get_future()
+        return inner.then(lambda one: dist.all_reduce(one.value()[0], async_op=True).get_future().wait()[0]).wait()
+
+    if rank == 0:
+        future = dist.all_reduce(total(1.0), async_op=True).get_future().then(once_more)
+        late("first")
+        seen.append(future.wait()[0].item())
+    else:
+        late("first")
+        future = dist.all_reduce(total(1.0), async_op=True).get_future()
+        future.wait()
+        seen.append(once_more(future)[0].item())
+
+    # It waits for a future of a later collective, whose callbacks are called after its own.
+    if rank == 0:
+        first, second = (dist.all_reduce(total(1.0), async_op=True).get_future() for _ in range(2))
+        future = first.then(lambda _: second.wait()[0])
+        late("second")
+        seen.append(future.wait()[0].item())
+    else:
+        late("second")
+        for _ in range(2):
+            dist.all_reduce(total(1.0))
+        seen.append(2.0)
+    return seen
+
+
+def test_callbacks_of_futures_may_wait_for_collectives(run_ranks: Run) -> None:
+    assert run_ranks(2, callbacks_that_wait) == [[8.0, 2.0]] * 2
+
+
+def callbacks_in_order(rank: int) -> list[int]:
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["set"])
+        for _ in range(50):
+            dist.all_reduce(torch.ones(2))
+        return list(range(50))
+    called: list[int] = []
+    inside = threading.Lock()
+
+    def note(index: int) -> None:
+        assert inside.acquire(blocking=False)
+        called.append(index)
+        inside.release()
+
+    futures = [dist.all_reduce(torch.ones(2), async_op=True).get_future() for _ in range(50)]
+    chained = [one.then(lambda _, index=index: note(index)) for index, one in enumerate(futures)]
+    store.set("set", "set")
+    for one in chained:
+        one.wait()
+    return sorted(called)
+
+
+def test_no_two_callbacks_of_futures_run_at_a_time(run_ranks: Run) -> None:
+    assert run_ranks(2, callbacks_in_order) == [list(range(50))] * 2
+
+
+def power_sgd(rank: int) -> list[float]:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)))
+    state = hooks.PowerSGDState(process_group=None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, hooks.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        model(torch.randn(4, 32, generator=torch.Generator().manual_seed(10 * step + rank))).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [parameter.detach().double().sum().item() for parameter in model.parameters()]
+
+
+def test_a_hook_of_torch_whose_callbacks_wait(run_ranks: Run) -> None:
+    first, second = run_ranks(2, power_sgd)
+    assert first == second
 
 
 def messages(rank: int) -> None:

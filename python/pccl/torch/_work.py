@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pccl import _memory, _staging
+from pccl import _lanes, _memory, _staging
 from pccl._errors import PCCLError
 from pccl._operation import AsyncHandle
 from pccl.torch import _failure
@@ -55,6 +55,7 @@ class Work(dist.Work):
         self._result = result
         self._finish = finish
         self._lock = threading.Lock()
+        self._lane = _lanes.next_lane()
         self._done = False
         self._error: Exception | None = None
         self._raw: torch.futures.Future[None] | None = None
@@ -123,13 +124,14 @@ class Work(dist.Work):
         return self._result
 
     def _one_done(self, _: Handle) -> None:
-        # One thread makes all calls.
+        # One thread makes all calls. It has to go on, and callbacks of the future may wait for another collective.
         self._left -= 1
         if not self._left:
-            self._complete()
+            self._complete(in_lane=True)
 
-    def _complete(self) -> None:
-        """A waiting thread or the callback thread does this, whichever comes first. The other one waits for it."""
+    def _complete(self, in_lane: bool = False) -> None:
+        """A waiting thread or the callback thread does this, whichever comes first. The other one waits for it.
+        ``in_lane``: another thread calls the callbacks of the future."""
         with self._lock:
             if self._done:
                 return
@@ -146,7 +148,9 @@ class Work(dist.Work):
             raw = self._raw
         if run is not None:
             run.unwatch(self)
-        if raw is not None:
+        if raw is not None and in_lane:
+            _lanes.run(self._lane, lambda: raw.set_result(None))
+        elif raw is not None:
             raw.set_result(None)
 
     def _wait_for_gpus(self) -> None:
