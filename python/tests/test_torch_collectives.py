@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import pccl
 import torch.distributed as dist
+from conftest import wait_until
 from torch_peers import Channel, Peer, in_group, run_ranks, start  # noqa: F401
 
 # torch had other names for them before 2.13.
@@ -249,6 +251,25 @@ def awaited_in_any_order(rank: int) -> None:
 
 def test_works_and_futures(run_ranks: Run) -> None:
     run_ranks(2, awaited_in_any_order)
+
+
+def awaited_by_nobody(rank: int) -> list[float]:
+    kept, pieces = [], [torch.zeros(3), torch.zeros(5), torch.zeros(3)][::2]
+    for _ in range(20):
+        tensor = torch.ones(1000)
+        kept.append(weakref.ref(tensor))
+        dist.all_reduce(tensor, async_op=True)
+    del tensor
+    dist.all_gather(pieces, torch.full((3,), rank + 1.0), async_op=True)
+    dist.barrier()
+    wait_until(lambda: not any(one() is not None for one in kept), "the tensors are released")
+    wait_until(lambda: pieces[1][2].item() == 2.0, "the pieces are in their places")
+    return [piece.sum().item() for piece in pieces]
+
+
+def test_works_that_nobody_awaits(run_ranks: Run) -> None:
+    """Their results are put into place, and nothing keeps their tensors."""
+    assert run_ranks(2, awaited_by_nobody) == [[3.0, 6.0]] * 2
 
 
 def callbacks_that_wait(rank: int) -> list[float]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _CONNECT_ATTEMPTS = 30  # a second apart, because ranks may start before their master
 _POLL_S = 0.02
 _SECOND_LOOK_S = 0.2
+_LOOK_S = 0.1  # interval at which operations in progress are looked at
 # Tags of groups begin here, far above those of a program that also uses the communicator.
 _FIRST_TAG = 1 << 63
 _TAGS_PER_GROUP = 1 << 40
@@ -158,7 +159,10 @@ class Run:
 
 
 class _Watchdog:
-    """Ends operations that exceed their time-out. A thread, because the wait may happen in C++ (as in DDP)."""
+    """Ends operations that exceed their time-out. A thread, because the wait may happen in C++ (as in DDP).
+
+    It also completes operations for which nobody waits: their results are put into place, and their memory is freed.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = weakref.ref(run)
@@ -192,11 +196,17 @@ class _Watchdog:
                 self._next = min(self._deadlines.values(), default=float("inf"))
                 if self._next > now:
                     # Also wakes when idle: if nothing refers to the run any more, this thread ends.
-                    self._changed.wait(min(self._next - now, 60.0))
+                    self._changed.wait(min(self._next - now, _LOOK_S) if self._deadlines else 60.0)
                     if self._run() is None:
                         return
-                    continue
-                late = next(work for work, deadline in self._deadlines.items() if deadline <= now)
+                    late = None
+                    works = list(self._deadlines)[::-1] if self._next < float("inf") else []
+                else:
+                    late = next(work for work, deadline in self._deadlines.items() if deadline <= now)
+            if late is None:
+                while works:  # keeps no reference to them
+                    works.pop().look_for_nobody()
+                continue
             if self._is_late(late):
                 with self._changed:
                     self._deadlines.clear()
@@ -207,9 +217,9 @@ class _Watchdog:
             del late  # keep no reference to it
 
     def _is_late(self, work: Work) -> bool:
-        """Nobody may have waited for it, or asked whether it is done. Then it finds out only now."""
+        """It may be done since the last look."""
         end = time.monotonic() + _SECOND_LOOK_S
-        while not work.is_completed():
+        while not work.look():
             if time.monotonic() >= end:
                 with self._changed:
                     return work in self._deadlines

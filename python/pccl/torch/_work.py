@@ -86,10 +86,19 @@ class Work(dist.Work):
         return True
 
     def is_completed(self) -> bool:
+        return self.look(in_lane=False)
+
+    def look(self, in_lane: bool = True) -> bool:
+        """Completes it if it is done, and returns whether it is. ``in_lane``: as for :meth:`_complete`."""
         # A list: each handle begins to find out.
         if not self._done and all([handle.done() for handle in self._handles]):
-            self._complete()
+            self._complete(in_lane)
         return self._done
+
+    def look_for_nobody(self) -> None:
+        """As look(), unless somebody has its future: that is completed when the last handle is done, in this order."""
+        if self._future is None:
+            self.look()
 
     def is_success(self) -> bool:
         return self._done and self._error is None
