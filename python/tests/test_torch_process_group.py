@@ -137,6 +137,7 @@ def test_a_rank_given_twice_is_an_error_on_all(start: Start, master: str) -> Non
 def test_wrong_addresses_and_ranks(start: Start, master: str) -> None:
     assert "rank is 2 and world_size 2" in start(refused, master, 2, 2).result()
     assert "write 'pccl://host:port'" in start(refused, master + "/path", 0, 1).result()
+    assert "start another master for each job" in start(refused, master + "?peer_group=1", 0, 1).result()
     assert "world_size is -1" in start(refused, master, 0, -1).result()
 
 

@@ -24,15 +24,15 @@ _FUNCTION = "init_process_group"
 def handle_url(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) -> Iterator[tuple[Store, int, int]]:
     parts = urlsplit(url)
     query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    unknown = query.keys() - {"rank", "world_size", "peer_group"}
+    if "peer_group" in query:
+        raise argument_error(
+            _FUNCTION,
+            f"{url!r} names a peer group; leave it out, and start another master for each job that runs at the same time",
+        )
+    unknown = query.keys() - {"rank", "world_size"}
     if unknown or parts.path not in ("", "/") or not parts.netloc:
         raise argument_error(_FUNCTION, f"{url!r} is no address of a master; write 'pccl://host:port'")
-    group = query.get("peer_group", "0")
-    if not group.isdecimal():
-        raise argument_error(
-            _FUNCTION, f"peer_group is {group!r}; write a number, as in 'pccl://host:port?peer_group=1'"
-        )
-    communicator = Communicator(parts.netloc, int(group))
+    communicator = Communicator(parts.netloc)
     run = Run.gather(communicator, int(query.get("rank", -1)), int(query.get("world_size", -1)), timeout)
     try:
         store = open_store(run, parts.hostname or "", timeout)
