@@ -75,6 +75,38 @@ def test_an_optimizer_that_was_shared_before_its_first_step_steps_as_ever(make: 
         assert torch.equal(ours, theirs)
 
 
+def test_sharing_an_optimizer_is_no_step() -> None:
+    """Neither the parameters nor their gradients change, and no hook is called."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    module, called = model(), []
+    optimizer = torch.optim.Adam(module.parameters(), eps=0.0)  # 0 / 0 in a step without gradient
+    optimizer.register_step_pre_hook(lambda *_: called.append("before"))
+    optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    everywhere = register_optimizer_step_post_hook(lambda *_: called.append("everywhere"))
+    module(torch.randn(5, 4)).square().sum().backward()
+    before = [(one.detach().clone(), one.grad.clone(), one._version) for one in module.parameters()]
+    try:
+        pccl.torch.shared_state(module, optimizer)
+    finally:
+        everywhere.remove()
+    for one, (content, gradient, version) in zip(module.parameters(), before, strict=True):
+        assert torch.equal(one, content) and torch.equal(one.grad, gradient) and one._version == version
+    assert not called and len(optimizer.param_groups[0]["params"]) == len(before)
+    optimizer.step()
+    assert called == ["before", "after"]
+
+
+def test_momentum_with_dampening_begins_with_a_gradient() -> None:
+    module = model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
+    with pytest.raises(ValueError, match="SGD with dampening begins with the first gradient"):
+        pccl.torch.shared_state(module, optimizer)
+    module(torch.randn(5, 4)).square().sum().backward()
+    optimizer.step()
+    assert any("momentum_buffer" in name for name in names(pccl.torch.shared_state(module, optimizer)))
+
+
 def test_optimizers_whose_beginning_is_not_zero_must_begin_themselves() -> None:
     module = model()
     optimizer = torch.optim.NAdam(module.parameters())

@@ -69,11 +69,12 @@ def shared_state(
     function waits for no other peer.
 
     An optimizer that has made no step yet has no state. It gets its initial state of zeros, so that newcomers have
-    memory to receive into. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make
+    memory to receive into; parameters and gradients stay as they are, and hooks of steps are not called. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make
     a new shared state; synchronizing the old one raises an error that says so.
 
     :param module: as for :func:`local_tensors`. It keeps its tensors.
-    :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step.
+    :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step, as SGD with
+        dampening.
     :param more: further tensors by name, for example the step: ``torch.zeros((), dtype=torch.int64)``, changed in
         place.
     :raises PCCLArgumentError: a tensor cannot be used in place, or an optimizer has no state yet.
@@ -150,30 +151,47 @@ def _optimizer_tensors(module: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def _begin(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
-    """Makes a step of length zero for these parameters. Then resets to zero what the step has counted and collected."""
+    """Gives these parameters the state of zeros with which their training begins. The optimizer makes it, in a step for
+    tensors that stand for the parameters: so neither these nor their gradients change."""
     if not isinstance(optimizer, _BEGIN_WITH_ZEROS):
         raise argument_error(
             "shared_state",
             f"a {type(optimizer).__name__} that has made no step yet does not tell its state; let every peer make a "
             "first step before, or list its tensors yourself: SharedState([TensorInfo.from_torch(...), ...])",
         )
-    gradients = [(one, one.grad) for group in optimizer.param_groups for one in group["params"]]
-    rates = [(group, group["lr"]) for group in optimizer.param_groups]
+    without = set(parameters)
+    groups = [(group, group["params"]) for group in optimizer.param_groups]
+    if any(
+        group.get("momentum") and group.get("dampening") and not without.isdisjoint(members)
+        for group, members in groups
+    ):
+        raise argument_error(
+            "shared_state",
+            f"the momentum of a {type(optimizer).__name__} with dampening begins with the first gradient, not with "
+            "zeros; let every peer make a first step before",
+        )
+    step: Any = type(optimizer).step
+    if getattr(step, "hooked", False):
+        step = step.__wrapped__  # the program's hooks are for steps of its own
     try:
-        for one, _ in gradients:
-            one.grad = None
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        for group, rate in rates:
-            group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0
-        optimizer.step()
+        for group, _ in groups:
+            group["params"] = []
+        for group, members in groups:
+            for parameter in members:
+                if parameter not in without:
+                    continue
+                stand_in = torch.zeros_like(parameter, requires_grad=False)
+                stand_in.grad = torch.zeros_like(stand_in)
+                group["params"] = [stand_in]
+                step(optimizer)
+                state = optimizer.state.pop(stand_in, {})
+                with torch.no_grad():
+                    for value in state.values():
+                        if isinstance(value, torch.Tensor):
+                            value.zero_()  # what the step has counted
+                if state:
+                    optimizer.state[parameter] = state
+            group["params"] = []
     finally:
-        for one, gradient in gradients:
-            one.grad = gradient
-        for group, rate in rates:
-            group["lr"] = rate
-    with torch.no_grad():
-        for parameter in parameters:
-            for value in optimizer.state.get(parameter, {}).values():
-                if isinstance(value, torch.Tensor):
-                    value.zero_()
+        for group, members in groups:
+            group["params"] = members
