@@ -215,12 +215,12 @@ public:
                  [&] { return pcclAllReduce(pointer(send), pointer(receive), &descriptor, comm_, &info); });
         return to_tuple(info);
     }
-    Operation all_reduce_async(std::uintptr_t send, std::uintptr_t receive, const Reduction& reduction) {
+    void all_reduce_async(Operation& operation, std::uintptr_t send, std::uintptr_t receive,
+                          const Reduction& reduction) {
         const pcclReduceDescriptor_t descriptor = descriptor_of(reduction);
-        pcclAsyncReduceOp_t handle{};
-        wait_for("pcclAllReduceAsync",
-                 [&] { return pcclAllReduceAsync(pointer(send), pointer(receive), &descriptor, comm_, &handle); });
-        return Operation(handle, false);
+        launch("pcclAllReduceAsync", operation, false, [&](pcclAsyncReduceOp_t* handle) {
+            return pcclAllReduceAsync(pointer(send), pointer(receive), &descriptor, comm_, handle);
+        });
     }
     Info all_reduce_multiple_with_retry(const std::vector<BufferReduction>& reductions, int max_in_flight) {
         std::vector<pcclReduceOpDescriptor_t> descriptors;
@@ -248,12 +248,11 @@ public:
         return {info.local_world_size, info.tx_bytes, info.rx_bytes, info.local_index,
                 members_of(members.get(), info.local_world_size)};
     }
-    Operation collect_async(int kind, const Collection& collection, std::size_t members_of_send,
-                            std::vector<std::uint64_t> counts) {
+    void collect_async(Operation& operation, int kind, const Collection& collection, std::size_t members_of_send,
+                       std::vector<std::uint64_t> counts) {
         const Prepared prepared(kind, collection, members_of_send, std::move(counts));
-        pcclAsyncReduceOp_t handle{};
-        wait_for(prepared.names().launching, [&] { return prepared.launch(comm_, &handle); });
-        return Operation(handle, true);
+        launch(prepared.names().launching, operation, true,
+               [&](pcclAsyncReduceOp_t* handle) { return prepared.launch(comm_, handle); });
     }
     void set_piece_order(const std::vector<std::uint32_t>& order) {
         require(pcclSetPieceOrder(comm_, order.data(), order.size()), "pcclSetPieceOrder");
@@ -291,8 +290,8 @@ public:
         require(result, "pcclAbort");
     }
     void close() {
-        if (comm_ == nullptr || closed_) return;
-        closed_ = true;
+        if (comm_ == nullptr || *closed_) return;
+        *closed_ = true;
         const WithoutGil released;
         // comm_ remains as a stale handle: calls on it fail with the message that the communicator is gone.
         pcclDestroyCommunicator(comm_);
@@ -317,8 +316,20 @@ public:
     std::string last_message() const { return pcclGetLastErrorMessage(comm_); }
 
 private:
+    template <class Call>
+    void launch(const char* function, Operation& operation, bool collective, Call&& call) {
+        if (operation.is_launched()) throw nb::value_error("this operation is launched already");
+        wait_for(function, [&] {
+            pcclAsyncReduceOp_t handle{};
+            const pcclResult_t result = call(&handle);
+            // Here, because wait_for() may raise although the launch has succeeded.
+            if (result == pcclSuccess) operation.launched(handle, collective, closed_);
+            return result;
+        });
+    }
+
     pcclComm_t* comm_ = nullptr;
-    bool closed_ = false;  // guarded by the GIL
+    const std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);  // guarded by the GIL
 };
 
 }  // namespace
@@ -326,12 +337,17 @@ private:
 void bind_communicator(nb::module_& module) {
     using namespace nb::literals;
     nb::class_<Operation>(module, "Operation")
+        .def(nb::init<>())
+        .def("is_launched", &Operation::is_launched)
         .def("start", &Operation::start)
         .def("done", &Operation::done)
         .def("wait", &Operation::wait, "timeout"_a.none())
         .def("outcome", &Operation::outcome)
         .def("members", &Operation::members)
         .def("notify", &Operation::notify, "token"_a);
+    nb::class_<Pending>(module, "Pending")
+        .def(nb::init<const Operation&>(), "operation"_a)
+        .def("done_or_dropped", &Pending::done_or_dropped);
     nb::class_<Comm>(module, "Comm")
         .def(nb::init<const nb::bytes&, std::uint16_t, std::uint32_t, std::uint32_t, const nb::dict&>(), "address"_a,
              "port"_a, "group"_a, "pool"_a, "config"_a,
@@ -343,10 +359,10 @@ void bind_communicator(nb::module_& module) {
         .def("optimize_topology", &Comm::optimize_topology)
         .def("attribute", &Comm::attribute, "which"_a)
         .def("all_reduce", &Comm::all_reduce, "send"_a, "receive"_a, "reduction"_a)
-        .def("all_reduce_async", &Comm::all_reduce_async, "send"_a, "receive"_a, "reduction"_a)
+        .def("all_reduce_async", &Comm::all_reduce_async, "operation"_a, "send"_a, "receive"_a, "reduction"_a)
         .def("all_reduce_multiple_with_retry", &Comm::all_reduce_multiple_with_retry, "reductions"_a, "max_in_flight"_a)
         .def("collect", &Comm::collect, "kind"_a, "collection"_a, "members"_a, "counts"_a)
-        .def("collect_async", &Comm::collect_async, "kind"_a, "collection"_a, "members"_a, "counts"_a)
+        .def("collect_async", &Comm::collect_async, "operation"_a, "kind"_a, "collection"_a, "members"_a, "counts"_a)
         .def("set_piece_order", &Comm::set_piece_order, "order"_a)
         .def("peer_id", &Comm::peer_id)
         .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)

@@ -58,6 +58,24 @@ void Operation::State::finish(pcclResult_t outcome, const pcclCollectiveInfo_t& 
     if (told) completed(*told);
 }
 
+Operation::~Operation() {
+    if (!is_launched()) {
+        const std::lock_guard lock(state_->mutex);
+        state_->done = true;
+        return;
+    }
+    try {
+        start();
+    } catch (...) {  // no memory: the arrays stay until the communicator is closed
+    }
+}
+
+void Operation::launched(pcclAsyncReduceOp_t handle, bool collective, std::shared_ptr<const bool> closed) noexcept {
+    handle_ = handle;
+    collective_ = collective;
+    closed_ = std::move(closed);
+}
+
 void Operation::start() {
     if (started_) return;
     started_ = true;
@@ -85,6 +103,11 @@ void Operation::start() {
 }
 
 bool Operation::done() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->done;
+}
+
+bool Pending::done_or_dropped() const {
     const std::lock_guard lock(state_->mutex);
     return state_->done;
 }

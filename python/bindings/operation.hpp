@@ -1,5 +1,8 @@
 // A launched collective. The first request for its outcome starts to await it. The library then calls back from its own
 // thread; the callback never takes the GIL.
+//
+// A Python signal handler may raise after any call of this extension, and the result of that call is then lost. So an
+// Operation is made and its arrays are kept before the launch, and what nobody holds any more is awaited all the same.
 #pragma once
 
 #include "include/pccl.h"
@@ -27,10 +30,16 @@ std::vector<Member> members_of(const pcclMemberInfo_t* members, std::size_t coun
 
 class Operation {
 public:
-    // `collective`: it is no all-reduce, so it has members.
-    Operation(pcclAsyncReduceOp_t handle, bool collective)
-        : state_(std::make_shared<State>()), handle_(handle), collective_(collective) {}
+    Operation() : state_(std::make_shared<State>()) {}
+    // Awaits what was launched, so that its tag gets free, and done_or_dropped() of its Pending turns true.
+    ~Operation();
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
 
+    // Call it once, when the launch has succeeded. Needs no GIL. `collective`: it is no all-reduce, so it has members.
+    // `closed`: whether the communicator is closed; guarded by the GIL.
+    void launched(pcclAsyncReduceOp_t handle, bool collective, std::shared_ptr<const bool> closed) noexcept;
+    bool is_launched() const { return closed_ != nullptr; }
     // Starts to await it. Idempotent.
     void start();
     bool done() const;
@@ -45,6 +54,7 @@ public:
     void notify(std::uint64_t token);
 
 private:
+    friend class Pending;
     struct State {
         std::mutex mutex;
         std::condition_variable changed;
@@ -59,9 +69,21 @@ private:
         void finish(pcclResult_t outcome, const pcclCollectiveInfo_t& collected, const char* cause);
     };
     std::shared_ptr<State> state_;
-    const pcclAsyncReduceOp_t handle_;
-    const bool collective_;
-    bool started_ = false;  // guarded by the GIL, or by Python's lock of the handle
+    pcclAsyncReduceOp_t handle_{};
+    bool collective_ = false;
+    std::shared_ptr<const bool> closed_;  // null: not launched
+    bool started_ = false;                // guarded by the GIL
+};
+
+// Whether an Operation still uses its arrays. It does not keep the Operation alive.
+class Pending {
+public:
+    explicit Pending(const Operation& operation) : state_(operation.state_) {}
+    // True: the operation is done, or it was dropped and never launched.
+    bool done_or_dropped() const;
+
+private:
+    std::shared_ptr<Operation::State> state_;
 };
 
 // Blocks without the GIL until an operation with a token is done. nullopt: stop_completions() was called.

@@ -164,7 +164,9 @@ class Collectives:
     def _group_size(self) -> int:
         raise NotImplementedError
 
-    def _keep(self, operation: _native.Operation, owners: tuple[Any, ...]) -> dict[int, Any]:
+    def _start(
+        self, owners: tuple[Any, ...], launch: Callable[[_native.Operation], None]
+    ) -> tuple[_native.Operation, Callable[[], object]]:
         raise NotImplementedError
 
     # ---- members
@@ -426,15 +428,16 @@ class Collectives:
         return info
 
     def _launch(self, call: _Call, make: Callable[[CollectiveInfo], Any] = lambda info: info) -> AsyncHandle[Any]:
-        seen = self._seen
-        operation = self._live().collect_async(call.kind, call.native, *call.pieces)
-        in_flight = self._keep(operation, call.owners)
+        seen, comm = self._seen, self._live()
+        operation, release = self._start(
+            call.owners, lambda operation: comm.collect_async(operation, call.kind, call.native, *call.pieces)
+        )
 
         def read(world: int, tx_bytes: int, rx_bytes: int) -> Any:
             return make(seen.keep(call.names_all, world, tx_bytes, rx_bytes, *operation.members()))
 
         land = None if call.land is None else partial(_land, call.land, call.landed, operation)
-        return AsyncHandle(operation, in_flight, read, "pcclAwaitCollective", land)
+        return AsyncHandle(operation, release, read, "pcclAwaitCollective", land)
 
     def _lengths(self, own: int, tag: int, function: str) -> int:
         """Elements of all members together."""

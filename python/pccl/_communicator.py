@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
@@ -124,11 +126,11 @@ class Communicator(Reductions):
         self._closed = False
         self._closing = threading.RLock()
         self._was_connected = False
-        # Operations that are not known to be done, with the owners of their memory; the key is id(operation). This
-        # keeps the arrays alive if the program has dropped them.
-        self._in_flight: dict[int, tuple[_native.Operation, tuple[Any, ...]]] = {}
+        # Operations that are not known to be done, with the owners of their memory. This keeps the arrays alive if the
+        # program has dropped them.
+        self._in_flight: dict[_native.Pending, tuple[Any, ...]] = {}
         # All keys of _in_flight, and some that it no longer has; the order in which _release_done_arrays() checks them.
-        self._in_flight_order: deque[int] = deque()
+        self._in_flight_order: deque[_native.Pending] = deque()
         self._comm: _native.Comm | None = None
         self._endpoint = self._target.endpoint  # that of _comm
         self._seen = _Seen()
@@ -387,15 +389,24 @@ class Communicator(Reductions):
 
     # ---- arrays in flight
 
-    def _keep(
-        self, operation: _native.Operation, owners: tuple[Any, ...]
-    ) -> dict[int, tuple[_native.Operation, tuple[Any, ...]]]:
-        """Keeps the owners of an operation's memory alive until it is done. Returns where its handle releases them."""
+    def _start(
+        self, owners: tuple[Any, ...], launch: Callable[[_native.Operation], None]
+    ) -> tuple[_native.Operation, Callable[[], object]]:
+        """Launches an operation, and keeps the owners of its memory alive until it is done. Returns it, and how its
+        handle releases them. A signal handler may raise anywhere in here, also when the launch has just succeeded. So
+        the owners are kept before it, and an operation that is dropped is awaited by its destructor."""
         self._release_done_arrays()
-        key = id(operation)
-        self._in_flight[key] = (operation, owners)
-        self._in_flight_order.append(key)
-        return self._in_flight
+        operation = _native.Operation()
+        pending = _native.Pending(operation)
+        release = partial(self._in_flight.pop, pending, None)
+        self._in_flight[pending] = owners
+        self._in_flight_order.append(pending)
+        try:
+            launch(operation)
+        finally:
+            if not operation.is_launched():
+                release()
+        return operation, release
 
     def _release_done_arrays(self) -> None:
         """Releases the arrays of reductions that are done but were not awaited with wait(), for example because their
@@ -403,16 +414,15 @@ class Communicator(Reductions):
         the cost per launch is constant."""
         for _ in range(2):
             try:
-                key = self._in_flight_order.popleft()
+                pending = self._in_flight_order.popleft()
             except IndexError:
                 return
-            kept = self._in_flight.get(key)
-            if kept is None:
+            if pending not in self._in_flight:
                 continue  # its handle was awaited
-            if kept[0].done():
-                self._in_flight.pop(key, None)
+            if pending.done_or_dropped():
+                self._in_flight.pop(pending, None)
             else:
-                self._in_flight_order.append(key)
+                self._in_flight_order.append(pending)
 
     # ---- end
 

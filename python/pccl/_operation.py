@@ -17,7 +17,6 @@ from pccl._values import ReduceInfo
 if TYPE_CHECKING:
     import asyncio
 
-_InFlight = dict[int, tuple[_native.Operation, tuple[Any, ...]]]
 Info = TypeVar("Info")
 
 
@@ -29,16 +28,17 @@ class AsyncHandle(Generic[Info]):
     def __init__(
         self,
         operation: _native.Operation,
-        in_flight: _InFlight,
+        release: Callable[[], object],
         read: Callable[[int, int, int], Info],
         function: str,
         land: Callable[[], None] | None = None,
     ) -> None:
-        """``read`` makes the info from the number of members and the bytes sent and received; they are 0 after a
-        failure. ``function`` is named in errors. ``land`` puts a result into place that the library has written
-        elsewhere. It is called once, after a success, also if the handle is dropped."""
+        """``release`` releases the arrays; it is called when the collective is done. ``read`` makes the info from the
+        number of members and the bytes sent and received; they are 0 after a failure. ``function`` is named in errors.
+        ``land`` puts a result into place that the library has written elsewhere. It is called once, after a success,
+        also if the handle is dropped."""
         self._operation = operation
-        self._in_flight = in_flight
+        self._release = release
         self._read = read
         self._function = function
         self._outcome: tuple[int, Info, str] | None = None
@@ -131,7 +131,7 @@ class AsyncHandle(Generic[Info]):
             if self._land is not None:
                 self._land_once(status)
             self._outcome = status, self._read(world, tx_bytes, rx_bytes), cause
-            self._in_flight.pop(id(self._operation), None)
+            self._release()
         if self._failure is not None:
             raise self._failure
         return self._outcome
@@ -147,19 +147,14 @@ class AsyncHandle(Generic[Info]):
                     self._failure = error
             self._land = None
 
-    def __del__(self) -> None:
-        operation = getattr(self, "_operation", None)
-        if operation is not None:
-            operation.start()
-
 
 class AsyncReduceHandle(AsyncHandle[ReduceInfo]):
     """A reduction in progress, made by :meth:`Communicator.all_reduce_async`."""
 
     def __init__(
-        self, operation: _native.Operation, in_flight: _InFlight, land: Callable[[], None] | None = None
+        self, operation: _native.Operation, release: Callable[[], object], land: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(operation, in_flight, ReduceInfo, "pcclAwaitAsyncReduce", land)
+        super().__init__(operation, release, ReduceInfo, "pcclAwaitAsyncReduce", land)
 
 
 def _land_done(handle: AsyncHandle[Any]) -> None:

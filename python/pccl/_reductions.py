@@ -109,15 +109,14 @@ class Reductions(MessageCollectives):
             source, op, tag, operand_descriptor, quantization_options, "Communicator.all_reduce_async"
         )
         comm = self._live()
-        owners, land = source.owners + target.owners, None
+        owners, pointers, land = source.owners + target.owners, (source.pointer, target.pointer), None
         if is_on_gpu(source.device_type):
             host = _staging.Fetch(send).wait()
             result = _staging.room_for_result(host)
             owners, land = (host, result), partial(_staging.store, result, recv)
-            operation = comm.all_reduce_async(host.data_ptr(), result.data_ptr(), reduction)
-        else:
-            operation = comm.all_reduce_async(source.pointer, target.pointer, reduction)
-        return AsyncReduceHandle(operation, self._keep(operation, owners), land)
+            pointers = host.data_ptr(), result.data_ptr()
+        launched = self._start(owners, lambda operation: comm.all_reduce_async(operation, *pointers, reduction))
+        return AsyncReduceHandle(*launched, land)
 
     def all_reduce_multiple_with_retry(
         self, descriptors: list[ReduceOpDescriptor], *, max_in_flight: int = 4, timeout: Timeout = None

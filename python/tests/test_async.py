@@ -194,6 +194,66 @@ def test_arrays_live_as_long_as_the_reduction(pair: Pair) -> None:
     assert seen() is None
 
 
+class InterruptedComm:
+    """Stands before the native communicator: a signal handler raises when a launch has just succeeded."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._comm, name)
+
+        def interrupted(*arguments: Any) -> None:
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        return interrupted if name.endswith("_async") else function
+
+
+LAUNCHES: dict[str, Callable[[pccl.Communicator, numpy.ndarray], pccl.AsyncHandle[Any]]] = {
+    "all_reduce": lambda comm, array: comm.all_reduce_async(array, array, op=ReduceOp.SUM),
+    "broadcast": lambda comm, array: comm.broadcast_async(array, array, root=max(one.peer_id for one in comm.members)),
+}
+
+
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_a_signal_during_a_launch_leaves_nothing_behind(pair: Pair, kind: str) -> None:
+    both = pair.first, pair.second
+    run_threads(2, lambda index: both[index].barrier())
+    comm = pair.first._comm
+    pair.first._comm = InterruptedComm(comm)  # type: ignore[assignment]
+    array, other = numpy.ones(1000), numpy.ones(1000)
+    seen = weakref.ref(array)
+    try:
+        LAUNCHES[kind](pair.first, array)
+    except KeyboardInterrupt:
+        pass
+    else:
+        pytest.fail("not interrupted")
+    pair.first._comm = comm
+    del array
+    gc.collect()
+    assert seen() is not None, "the operation uses it"
+    assert LAUNCHES[kind](pair.second, other).wait()[0]
+    # It counts as awaited, and its tag is free.
+    run_threads(2, lambda index: both[index].update_topology())
+    for _ in range(1000):
+        if seen() is None:
+            break
+        handle, answer = LAUNCHES[kind](pair.first, numpy.ones(1)), LAUNCHES[kind](pair.second, numpy.ones(1))
+        assert handle.wait()[0] and answer.wait()[0]
+    assert seen() is None
+
+
+def test_a_launch_that_fails_keeps_nothing(master: str) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        array = numpy.ones(1000)
+        with pytest.raises(pccl.PCCLTooFewPeersError):
+            communicator.all_reduce_async(array, array, op=ReduceOp.SUM)
+        assert not communicator._in_flight
+
+
 class ClosingComm:
     """Stands before the native communicator, and notes whether an array lives while that one closes."""
 
@@ -244,43 +304,47 @@ def test_two_threads_close_and_the_arrays_stay_until_the_end(pair: Pair) -> None
     assert comm.lived == [True]
 
 
-class CountingOperation:
-    asked = 0
-
-    def __init__(self, done: bool) -> None:
-        self._done = done
-
-    def start(self) -> None: ...
-
-    def done(self) -> bool:
-        CountingOperation.asked += 1
-        return self._done
-
-
 def test_a_launch_does_not_walk_over_those_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Operation:
+        done = False
+
+        def is_launched(self) -> bool:
+            return True
+
+    class Pending:
+        asked = 0
+
+        def __init__(self, operation: Operation) -> None:
+            self.operation = operation
+
+        def done_or_dropped(self) -> bool:
+            Pending.asked += 1
+            return self.operation.done
+
     class Library:
         made = 0
 
-        def all_reduce_async(self, *_: Any) -> CountingOperation:
+        def all_reduce_async(self, operation: Operation, *_: Any) -> None:
             Library.made += 1
-            return CountingOperation(done=Library.made % 3 == 0)
+            operation.done = Library.made % 3 == 0
 
         def close(self) -> None: ...
 
     launches = 3000
-    CountingOperation.asked = 0
+    monkeypatch.setattr("pccl._native.Operation", Operation)
+    monkeypatch.setattr("pccl._native.Pending", Pending)
     with pccl.Communicator("127.0.0.1:1") as communicator:
         monkeypatch.setattr(communicator, "_comm", Library())
         array = numpy.ones(1)
         handles = [communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag) for tag in range(launches)]
-        assert CountingOperation.asked <= 4 * launches
+        assert Pending.asked <= 4 * launches
         # Later launches release what is done. At the end little more than their own is kept.
         del handles
         kept = communicator._in_flight
         assert len(kept) < launches
         for tag in range(launches):
             communicator.all_reduce_async(array, array, op=ReduceOp.SUM, tag=tag)
-        assert sum(operation._done for operation, _ in kept.values()) < launches / 3  # type: ignore[attr-defined]
+        assert sum(pending.operation.done for pending in kept) < launches / 3  # type: ignore[attr-defined]
 
 
 def test_waited_arrays_are_let_go_at_once(pair: Pair) -> None:
