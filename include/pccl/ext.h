@@ -161,7 +161,9 @@ PCCL_EXPORT pcclResult_t pcclAbort(pcclComm_t* comm);
 /*
  * The library calls it about every 50 ms while a call of its thread on a communicator waits. If it returns true, the
  * communicator leaves the run as with pcclAbort, and the call returns what it returns on a lost communicator. The check
- * may call any function of this library that does not wait. It must return: no exception, no longjmp.
+ * may call any function of this library that does not wait, and pcclAbort. If it calls one that waits, it gives that
+ * call another check or none, and sets itself again afterwards. It must not destroy the communicator of the waiting
+ * call: that would wait for the call. It must return: no exception, no longjmp.
  */
 typedef bool (*pcclWaitCheck_t)(void* user);
 

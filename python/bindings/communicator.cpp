@@ -189,18 +189,18 @@ public:
     ~Comm() { close(); }
 
     void connect() {
-        wait_for("pcclConnect", [&] { return pcclConnect(comm_); });
+        wait("pcclConnect", [&] { return pcclConnect(comm_); });
     }
     void update_topology() {
-        wait_for("pcclUpdateTopology", [&] { return pcclUpdateTopology(comm_); });
+        wait("pcclUpdateTopology", [&] { return pcclUpdateTopology(comm_); });
     }
     bool are_peers_pending() {
         bool pending = false;
-        wait_for("pcclArePeersPending", [&] { return pcclArePeersPending(comm_, &pending); });
+        wait("pcclArePeersPending", [&] { return pcclArePeersPending(comm_, &pending); });
         return pending;
     }
     void optimize_topology() {
-        wait_for("pcclOptimizeTopology", [&] { return pcclOptimizeTopology(comm_); });
+        wait("pcclOptimizeTopology", [&] { return pcclOptimizeTopology(comm_); });
     }
     int attribute(int which) const {
         int value = 0;
@@ -211,8 +211,8 @@ public:
     Info all_reduce(std::uintptr_t send, std::uintptr_t receive, const Reduction& reduction) {
         const pcclReduceDescriptor_t descriptor = descriptor_of(reduction);
         pcclReduceInfo_t info{};
-        wait_for("pcclAllReduce",
-                 [&] { return pcclAllReduce(pointer(send), pointer(receive), &descriptor, comm_, &info); });
+        wait("pcclAllReduce",
+             [&] { return pcclAllReduce(pointer(send), pointer(receive), &descriptor, comm_, &info); });
         return to_tuple(info);
     }
     void all_reduce_async(Operation& operation, std::uintptr_t send, std::uintptr_t receive,
@@ -228,7 +228,7 @@ public:
         for (const auto& [send, receive, reduction] : reductions)
             descriptors.push_back({pointer(send), pointer(receive), descriptor_of(reduction)});
         pcclReduceInfo_t info{};
-        wait_for("pcclAllReduceMultipleWithRetry", [&] {
+        wait("pcclAllReduceMultipleWithRetry", [&] {
             return pcclAllReduceMultipleWithRetry(descriptors.data(), descriptors.size(), comm_, &info, max_in_flight);
         });
         return to_tuple(info);
@@ -242,7 +242,7 @@ public:
         pcclCollectiveInfo_t info{};
         info.members = members.get();
         info.members_capacity = members_max;
-        wait_for(prepared.names().blocking, [&] { return prepared.run(comm_, &info); });
+        wait(prepared.names().blocking, [&] { return prepared.run(comm_, &info); });
         if (info.local_world_size > members_max)
             raise_failure(pcclInternalError, prepared.names().blocking, "more members than a run can have");
         return {info.local_world_size, info.tx_bytes, info.rx_bytes, info.local_index,
@@ -274,7 +274,7 @@ public:
         }
         pcclSharedState_t state{revision, infos.size(), infos.data()};
         pcclSharedStateSyncInfo_t info{};
-        wait_for("pcclSynchronizeSharedState", [&] {
+        wait("pcclSynchronizeSharedState", [&] {
             return pcclSynchronizeSharedState(comm_, &state, static_cast<pcclSharedStateSyncStrategy_t>(strategy),
                                               &info);
         });
@@ -289,12 +289,19 @@ public:
         }
         require(result, "pcclAbort");
     }
+    // Whether a call of this thread waits here, so that a signal handler makes this one. It holds the communicator until
+    // it returns.
+    bool waits_here() const { return outermost_wait() != nullptr; }
     void close() {
         if (comm_ == nullptr || *closed_) return;
         *closed_ = true;
-        const WithoutGil released;
-        // comm_ remains as a stale handle: calls on it fail with the message that the communicator is gone.
-        pcclDestroyCommunicator(comm_);
+        if (Wait* wait = outermost_wait()) {
+            wait->destroys = true;
+            const WithoutGil released;
+            pcclAbort(comm_);
+            return;
+        }
+        destroy();
     }
     std::string statistics() const {
         std::size_t needed = 0;
@@ -316,10 +323,43 @@ public:
     std::string last_message() const { return pcclGetLastErrorMessage(comm_); }
 
 private:
+    // A call of this communicator that waits in this thread. Those of a thread are a chain, because a signal handler may
+    // make calls within one.
+    struct Wait {
+        explicit Wait(Comm& waiting) : comm(waiting), outer(std::exchange(innermost, this)) {}
+        Wait(const Wait&) = delete;
+        Wait& operator=(const Wait&) = delete;
+        ~Wait() {
+            innermost = outer;
+            if (destroys) comm.destroy();
+        }
+
+        static thread_local Wait* innermost;
+        Comm& comm;
+        Wait* const outer;
+        bool destroys = false;  // close() was called within it
+    };
+
+    Wait* outermost_wait() const {
+        Wait* found = nullptr;
+        for (Wait* wait = Wait::innermost; wait != nullptr; wait = wait->outer)
+            if (&wait->comm == this) found = wait;
+        return found;
+    }
+    template <class Call>
+    void wait(const char* function, Call&& call) {
+        const Wait here(*this);
+        wait_for(function, std::forward<Call>(call));
+    }
+    void destroy() {
+        const WithoutGil released;
+        // comm_ remains as a stale handle: calls on it fail with the message that the communicator is gone.
+        pcclDestroyCommunicator(comm_);
+    }
     template <class Call>
     void launch(const char* function, Operation& operation, bool collective, Call&& call) {
         if (operation.is_launched()) throw nb::value_error("this operation is launched already");
-        wait_for(function, [&] {
+        wait(function, [&] {
             pcclAsyncReduceOp_t handle{};
             const pcclResult_t result = call(&handle);
             // Here, because wait_for() may raise although the launch has succeeded.
@@ -331,6 +371,8 @@ private:
     pcclComm_t* comm_ = nullptr;
     const std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);  // guarded by the GIL
 };
+
+thread_local Comm::Wait* Comm::Wait::innermost = nullptr;
 
 }  // namespace
 
@@ -367,6 +409,7 @@ void bind_communicator(nb::module_& module) {
         .def("peer_id", &Comm::peer_id)
         .def("synchronize", &Comm::synchronize, "revision"_a, "entries"_a, "strategy"_a)
         .def("abort", &Comm::abort)
+        .def("waits_here", &Comm::waits_here)
         .def("close", &Comm::close)
         .def("statistics", &Comm::statistics)
         .def("last_message", &Comm::last_message);

@@ -23,7 +23,12 @@ NB_MODULE(_native, module) {
     bind_log(module);
     bind_memory(module);
     module.def("set_main_thread", &set_main_thread, "ident"_a);
-    module.def("set_time_limit", &set_time_limit, "seconds"_a.none());
+    nb::class_<TimeLimit>(module, "TimeLimit")
+        .def(nb::init<double>(), "seconds"_a)
+        .def("__enter__", &TimeLimit::enter)
+        .def(
+            "__exit__", [](TimeLimit& limit, nb::handle, nb::handle, nb::handle) { limit.exit(); }, "kind"_a.none(),
+            "error"_a.none(), "traceback"_a.none());
     module.def("end_of_interpreter", &end_of_interpreter);
     module.def("next_completed", &next_completed);
     module.def("stop_completions", &stop_completions);

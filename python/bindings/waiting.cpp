@@ -1,7 +1,6 @@
 #include "bindings/waiting.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace nb = nanobind;
 
@@ -11,16 +10,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 thread_local std::optional<Clock::time_point> deadline;
+thread_local Interruption* check_of_thread = nullptr;
+
+void set_check(Interruption* interruption) {
+    check_of_thread = interruption;
+    if (interruption == nullptr)
+        pcclSetWaitCheck(nullptr, nullptr);
+    else
+        pcclSetWaitCheck([](void* user) { return static_cast<Interruption*>(user)->check(); }, interruption);
+}
 
 }  // namespace
 
-void set_time_limit(std::optional<double> seconds) {
-    deadline.reset();
-    if (!seconds) return;
+void TimeLimit::enter() {
+    former_ = deadline;
     // Clamped to a week, so that the deadline does not overflow the clock.
-    const std::chrono::duration<double> limit(std::clamp(*seconds, 0.0, 604800.0));
+    const std::chrono::duration<double> limit(std::clamp(seconds_, 0.0, 604800.0));
     deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
 }
+
+void TimeLimit::exit() { deadline = former_; }
+
+Checked::Checked(Interruption* interruption) : former_(check_of_thread) { set_check(interruption); }
+Checked::~Checked() { set_check(former_); }
 
 bool Interruption::possible() { return on_main_thread() || deadline; }
 
@@ -31,7 +43,10 @@ bool Interruption::check() noexcept {
     }
     if (!on_main_thread()) return false;
     const nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() == 0) return false;
+    const auto limit = std::exchange(deadline, std::nullopt);
+    const bool returned = PyErr_CheckSignals() == 0;
+    deadline = limit;
+    if (returned) return false;
     PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
     PyErr_Fetch(&type, &value, &traceback);
     type_ = nb::steal(type);

@@ -10,22 +10,35 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
 namespace pccl_python {
 
-// Limits the calls that this thread makes from now on: a call that still waits after so many seconds leaves the run.
-// nullopt: no limit.
-void set_time_limit(std::optional<double> seconds);
+// A context manager. Limits the calls that this thread makes within it, all together: a call that still waits after so
+// many seconds leaves the run. It is no Python code, because a signal handler could raise between two steps of that, and
+// the limit would stay.
+class TimeLimit {
+public:
+    explicit TimeLimit(double seconds) : seconds_(seconds) {}
+    void enter();
+    // Sets the former limit again. A signal handler may use limits while another one counts.
+    void exit();
+
+private:
+    using Clock = std::chrono::steady_clock;
+    const double seconds_;
+    std::optional<Clock::time_point> former_;
+};
 
 // Why a waiting call was ended: the exception that a signal handler raised, or the time limit of its thread.
 class Interruption {
 public:
     // Whether a call of this thread can be interrupted at all.
     static bool possible();
-    // On the main thread, takes the GIL and runs pending signal handlers. True: one raised, and this object holds its
-    // exception; or the time limit is over.
+    // On the main thread, takes the GIL and runs pending signal handlers. They may wait in calls of their own; the time
+    // limit does not count for these. True: one raised, and this object holds its exception; or the time limit is over.
     bool check() noexcept;
     // Needs the GIL. Raises the held exception, if any. If the time limit ended the call, raises unless it succeeded all
     // the same: then it has succeeded for all members, and its results are there.
@@ -37,6 +50,19 @@ private:
     bool expired_ = false;
 };
 
+// Sets an Interruption as the check of this thread (pcclSetWaitCheck), and in the end the former one again: a signal
+// handler may wait within a call that waits.
+class Checked {
+public:
+    explicit Checked(Interruption* interruption);
+    ~Checked();
+    Checked(const Checked&) = delete;
+    Checked& operator=(const Checked&) = delete;
+
+private:
+    Interruption* const former_;
+};
+
 // Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception.
 template <class Call>
 void wait_for(const char* function, Call&& call) {
@@ -44,13 +70,8 @@ void wait_for(const char* function, Call&& call) {
     pcclResult_t result;
     {
         const WithoutGil released;
-        if (Interruption::possible()) {
-            pcclSetWaitCheck([](void* user) { return static_cast<Interruption*>(user)->check(); }, &interruption);
-            result = std::forward<Call>(call)();
-            pcclSetWaitCheck(nullptr, nullptr);
-        } else {
-            result = std::forward<Call>(call)();
-        }
+        const Checked checked(Interruption::possible() ? &interruption : nullptr);
+        result = std::forward<Call>(call)();
     }
     interruption.raise(result, function);
     require(result, function);

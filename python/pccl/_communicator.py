@@ -435,9 +435,16 @@ class Communicator(Reductions):
         self._live().abort()
 
     def close(self) -> None:
-        """Leaves the run and frees everything. Usually blocks for some seconds at most. Calls that wait in other threads
-        fail. May be called again. After it, all other methods raise PCCLUsageError."""
+        """Leaves the run and frees everything. Usually blocks for some seconds at most. Calls that wait fail, in other
+        threads and below a signal handler that closes. May be called again. After it, all other methods raise
+        PCCLUsageError."""
         self._closed = True
+        comm = self._comm
+        if comm is not None and comm.waits_here():
+            # A signal handler within a call. The communicator leaves the run now, and is freed when that call returns.
+            # The lock may be held by a thread that waits for that.
+            comm.close()
+            return
         # A second thread waits here: the arrays may go only when the first one is done.
         with self._closing:
             if self._comm is not None:

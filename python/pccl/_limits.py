@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
 from datetime import timedelta
 
 from pccl import _native
@@ -29,13 +28,4 @@ def limit(timeout: Timeout, function: str) -> contextlib.AbstractContextManager[
     """Limits the native calls that this thread makes within it, all together: a call that still waits then leaves the
     run and raises PCCLTimeoutError."""
     seconds = seconds_of(timeout, function)
-    return contextlib.nullcontext() if seconds is None else _limited(seconds)
-
-
-@contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    _native.set_time_limit(seconds)
-    try:
-        yield
-    finally:
-        _native.set_time_limit(None)
+    return contextlib.nullcontext() if seconds is None else _native.TimeLimit(seconds)

@@ -328,6 +328,9 @@ def test_a_launch_does_not_walk_over_those_in_flight(monkeypatch: pytest.MonkeyP
             Library.made += 1
             operation.done = Library.made % 3 == 0
 
+        def waits_here(self) -> bool:
+            return False
+
         def close(self) -> None: ...
 
     launches = 3000

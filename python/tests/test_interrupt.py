@@ -131,6 +131,103 @@ except Stop:
     assert program.end()[0] == 0
 
 
+def test_a_handler_closes_what_waits(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + """
+def leave(*_):
+    communicator.close()
+    print(communicator.state)
+    sys.exit(3)
+signal.signal(signal.SIGUSR1, leave)
+print("waiting")
+communicator.all_reduce(array, array, op=ReduceOp.SUM)
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "waiting"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.line() == "closed"
+    status, _, errors = program.end()
+    assert status == 3, errors
+
+
+def test_a_handler_closes_what_another_thread_closes(
+    idle_member: tuple[str, Callable[[], None]], script: MakeScript
+) -> None:
+    """The other thread holds the lock of close() until the call below the handler returns."""
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + """
+def is_free(lock):
+    taken = lock.acquire(blocking=False)
+    if taken:
+        lock.release()
+    return taken
+def close(*_):
+    thread = threading.Thread(target=communicator.close)
+    thread.start()
+    while thread.is_alive() and is_free(communicator._closing):
+        pass
+    communicator.close()
+    print("closed")
+signal.signal(signal.SIGUSR1, close)
+try:
+    print("waiting")
+    communicator.update_topology()
+except pccl.PCCLError:
+    print(communicator.state)
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "waiting"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.line() == "closed"
+    assert program.line() == "closed"
+    assert program.end()[0] == 0
+
+
+@pytest.mark.parametrize("end", ["Stop", "PCCLTimeoutError"])
+def test_a_handler_waits_itself(end: str, idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
+    """The call below runs signal handlers further on, and keeps its time limit."""
+    address, let_in = idle_member
+    program = script(
+        MEMBER
+        + f"""
+other = pccl.Communicator(sys.argv[1])
+def wait_in_vain(*_):
+    try:
+        other.connect(timeout=0.01)
+    except pccl.PCCLTimeoutError:
+        print("handled")
+signal.signal(signal.SIGUSR1, wait_in_vain)
+class Stop(Exception): pass
+def stop(*_): raise Stop
+signal.signal(signal.SIGUSR2, stop)
+try:
+    print("waiting")
+    communicator.update_topology(timeout={None if end == "Stop" else 1})
+except (Stop, pccl.PCCLError) as error:
+    print(type(error).__name__)
+""",
+        address,
+    )
+    let_in()
+    assert program.line() == "waiting"
+    program.process.send_signal(signal.SIGUSR1)
+    assert program.line() == "handled"
+    if end == "Stop":
+        program.process.send_signal(signal.SIGUSR1)
+        assert program.line() == "handled"
+        program.process.send_signal(signal.SIGUSR2)
+    assert program.line() == end
+    assert program.end()[0] == 0
+
+
 def test_a_program_with_threads_ends(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
     address, let_in = idle_member
     program = script(

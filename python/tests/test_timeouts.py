@@ -130,6 +130,19 @@ def test_the_limit_of_one_thread_is_not_that_of_another(pair: list[pccl.Communic
     assert done.is_set() and handle.result(timedelta(seconds=PATIENCE_S)).local_world_size == 2
 
 
+def test_a_limit_within_a_limit(pair: list[pccl.Communicator]) -> None:
+    """A signal handler may use one in between two steps of a call."""
+
+    def call(_: int) -> None:
+        with limit(0.01, "outer"):
+            with limit(3600, "inner"):
+                pass
+            with pytest.raises(pccl.PCCLTimeoutError):
+                pair[0].barrier()
+
+    run_threads(1, call)
+
+
 def test_connect_ends_in_time(master: str, port: int) -> None:
     with pccl.Communicator(master) as member, pccl.Communicator(master) as newcomer:
         member.connect()
