@@ -347,9 +347,9 @@ private:
         return found;
     }
     template <class Call>
-    void wait(const char* function, Call&& call) {
+    void wait(const char* function, Call&& call, bool launches = false) {
         const Wait here(*this);
-        wait_for(function, std::forward<Call>(call));
+        wait_for(function, std::forward<Call>(call), launches);
     }
     void destroy() {
         const WithoutGil released;
@@ -359,13 +359,14 @@ private:
     template <class Call>
     void launch(const char* function, Operation& operation, bool collective, Call&& call) {
         if (operation.is_launched()) throw nb::value_error("this operation is launched already");
-        wait(function, [&] {
+        const auto launching = [&] {
             pcclAsyncReduceOp_t handle{};
             const pcclResult_t result = call(&handle);
             // Here, because wait_for() may raise although the launch has succeeded.
             if (result == pcclSuccess) operation.launched(handle, collective, closed_);
             return result;
-        });
+        };
+        wait(function, launching, true);
     }
 
     pcclComm_t* comm_ = nullptr;

@@ -136,7 +136,7 @@ bool Operation::wait(std::optional<double> timeout) {
             lock.lock();
         }
     }
-    interruption.raise(pcclSuccess, "");
+    interruption.raise();
     return done;
 }
 

@@ -20,6 +20,16 @@ void set_check(Interruption* interruption) {
         pcclSetWaitCheck([](void* user) { return static_cast<Interruption*>(user)->check(); }, interruption);
 }
 
+// Exceptions that take no attributes go without.
+void tell(const nb::object& exception, bool succeeded) noexcept {
+    if (PyObject_SetAttrString(exception.ptr(), "pccl_succeeded", succeeded ? Py_True : Py_False) != 0) PyErr_Clear();
+    if (!succeeded) return;
+    const nb::object noted = nb::steal(PyObject_CallMethod(
+        exception.ptr(), "add_note", "s",
+        "pccl: the call had succeeded when the signal handler raised; arrays on the CPU hold the result"));
+    if (!noted.is_valid()) PyErr_Clear();
+}
+
 }  // namespace
 
 void TimeLimit::enter() {
@@ -43,12 +53,17 @@ bool Interruption::check() noexcept {
     }
     if (!on_main_thread()) return false;
     const nb::gil_scoped_acquire acquire;
+    return run_handlers();
+}
+
+bool Interruption::run_handlers() noexcept {
     const auto limit = std::exchange(deadline, std::nullopt);
     const bool returned = PyErr_CheckSignals() == 0;
     deadline = limit;
     if (returned) return false;
     PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
     PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
     type_ = nb::steal(type);
     value_ = nb::steal(value);
     traceback_ = nb::steal(traceback);
@@ -63,6 +78,12 @@ void Interruption::raise(pcclResult_t result, const char* function) {
         PyErr_SetObject(error.type().ptr(), error.ptr());
         throw nb::python_error();
     }
+    if (!raised_ && result == pcclSuccess && on_main_thread()) run_handlers();
+    if (raised_) tell(value_, result == pcclSuccess);
+    raise();
+}
+
+void Interruption::raise() {
     if (!raised_) return;
     PyErr_Restore(type_.release().ptr(), value_.release().ptr(), traceback_.release().ptr());
     throw nb::python_error();

@@ -40,11 +40,17 @@ public:
     // On the main thread, takes the GIL and runs pending signal handlers. They may wait in calls of their own; the time
     // limit does not count for these. True: one raised, and this object holds its exception; or the time limit is over.
     bool check() noexcept;
-    // Needs the GIL. Raises the held exception, if any. If the time limit ended the call, raises unless it succeeded all
-    // the same: then it has succeeded for all members, and its results are there.
+    // Needs the GIL. Raises the held exception, if any. Its attribute pccl_succeeded tells whether the call succeeded all
+    // the same: then it has succeeded for all members, and its results are there. A handler whose signal came during the
+    // call runs here at the latest, so that its exception has the attribute too. If the time limit ended the call,
+    // raises unless the call succeeded.
     void raise(pcclResult_t result, const char* function);
+    // The same for a call that has no outcome of its own: without the attribute.
+    void raise();
 
 private:
+    // Needs the GIL. Whether a signal handler raised.
+    bool run_handlers() noexcept;
     nanobind::object type_, value_, traceback_;
     bool raised_ = false;
     bool expired_ = false;
@@ -63,9 +69,10 @@ private:
     Interruption* const former_;
 };
 
-// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception.
+// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception. `launches`: the outcome of the call
+// is not that of an operation.
 template <class Call>
-void wait_for(const char* function, Call&& call) {
+void wait_for(const char* function, Call&& call, bool launches = false) {
     Interruption interruption;
     pcclResult_t result;
     {
@@ -73,7 +80,10 @@ void wait_for(const char* function, Call&& call) {
         const Checked checked(Interruption::possible() ? &interruption : nullptr);
         result = std::forward<Call>(call)();
     }
-    interruption.raise(result, function);
+    if (launches)
+        interruption.raise();
+    else
+        interruption.raise(result, function);
     require(result, function);
 }
 

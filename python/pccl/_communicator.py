@@ -68,8 +68,9 @@ class Communicator(Reductions):
     """One peer of a run.
 
     Any thread may call any method. Calls that wait release the GIL. If a signal handler raises (Ctrl-C) while a call
-    waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The
-    constructor opens no connection. As a context manager, a communicator calls close() at the end.
+    waits on the main thread, that call ends. This peer has then left the run, and connect() joins again. The attribute
+    ``pccl_succeeded`` of the exception tells whether the call succeeded all the same (docs/python.md). The constructor
+    opens no connection. As a context manager, a communicator calls close() at the end.
 
     Calls that block take ``timeout``: seconds or a timedelta; None: no limit but those of docs/settings.md. If a call
     is not done in time, this peer leaves the run, as with :meth:`abort`, and the call raises PCCLTimeoutError. The

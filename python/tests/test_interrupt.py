@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pccl
 import pytest
 from conftest import PATIENCE_S, Script, admit
@@ -129,6 +130,68 @@ except Stop:
     program.process.send_signal(signal.SIGUSR2)
     assert program.line() == "stopped"
     assert program.end()[0] == 0
+
+
+# Handlers that raise once the reduction is launched and, if it is to succeed, has its result.
+RAISING = """
+import time
+class Stop(Exception): pass
+def is_launched():
+    return communicator.stats()["all_reduce"]["launched"] == 1
+def wait_for_result():
+    print("launched")
+    while succeeds and (array != 3).any():
+        pass
+"""
+# In the wait.
+IN_THE_WAIT = """
+def stop(*_):
+    if is_launched():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        wait_for_result()
+        raise Stop
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+"""
+# Before the call can return: it needs the GIL, which the thread keeps.
+AT_THE_END = """
+def stop(*_):
+    raise Stop
+signal.signal(signal.SIGALRM, stop)
+def end():
+    while not is_launched():
+        time.sleep(0.001)  # only spares the processor
+    sys.setswitchinterval(1000)
+    wait_for_result()
+    os.kill(os.getpid(), signal.SIGALRM)
+threading.Thread(target=end).start()
+"""
+
+
+@pytest.mark.parametrize("succeeds, how", [(False, IN_THE_WAIT), (True, IN_THE_WAIT), (True, AT_THE_END)])
+def test_an_exception_says_what_became_of_the_call(succeeds: bool, how: str, master: str, script: MakeScript) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        program = script(
+            MEMBER
+            + RAISING
+            + f"succeeds = {succeeds}\n"
+            + how
+            + """
+try:
+    communicator.all_reduce(array, array, op=ReduceOp.SUM)
+except Stop as error:
+    print(error.pccl_succeeded, len(getattr(error, "__notes__", [])), array.min(), array.max())
+""",
+            master,
+        )
+        admit(communicator, 2)
+        assert program.line() == "launched"
+        if succeeds:
+            other = numpy.full(100, 2, numpy.float32)
+            communicator.all_reduce(other, other, op=pccl.ReduceOp.SUM)
+        assert program.line() == ("True 1 3.0 3.0" if succeeds else "False 0 1.0 1.0")
+        assert program.end()[0] == 0
 
 
 def test_a_handler_closes_what_waits(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
