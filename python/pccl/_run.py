@@ -136,6 +136,9 @@ class Run:
         A reduction that failed because a peer was lost is repeated with the others. If this peer is alone or out of the
         run, the rest of the arrays stay as they are, which is the result for one member.
 
+        If a signal handler raises (Ctrl-C), the call ends and this peer leaves the run; the next :meth:`step` joins
+        again. Nothing uses the arrays then. Each holds its result or its input.
+
         :param arrays: torch tensors or numpy arrays, as for :meth:`Communicator.all_reduce`. Tags 0 to 7 are used.
         :param op: the operation.
         :param quantization_options: as for :meth:`Communicator.all_reduce`.
@@ -156,6 +159,13 @@ class Run:
                         )
                     )
                 sizes += [one.finish() or 1 for one in part]
+            except PCCLError:
+                raise
+            except BaseException:
+                # Ctrl-C, for example. The others may take part in the rest late, or never.
+                with contextlib.suppress(PCCLError):
+                    self._comm.abort()
+                raise
             finally:
                 for one in part:
                     one.forget()

@@ -80,6 +80,46 @@ def test_each_call(call: str, idle_member: tuple[str, Callable[[], None]], scrip
     assert program.end()[0] == 0
 
 
+@pytest.mark.parametrize("arrays", [1, 2])
+def test_run(arrays: int, master: str, script: MakeScript) -> None:
+    with pccl.Communicator(master) as communicator:
+        communicator.connect()
+        program = script(
+            """
+import os, signal, sys, threading
+import numpy
+import pccl
+
+weights = numpy.zeros(4)
+state = pccl.SharedState([pccl.TensorInfo.from_numpy(weights, "weights")])
+communicator = pccl.Communicator(sys.argv[1])
+run = pccl.Run(communicator, state, min_peers=2)
+assert run.step()
+arrays = [numpy.ones(4) for _ in range(int(sys.argv[2]))]
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    run.all_reduce(*arrays)
+except KeyboardInterrupt:
+    print("interrupted", communicator.state, *(array.sum() for array in arrays))
+assert run.step()
+print("again")
+""",
+            master,
+            str(arrays),
+        )
+        admit(communicator, 2)
+        state = pccl.SharedState([pccl.TensorInfo.from_numpy(numpy.zeros(4), "weights")])
+        communicator.sync_shared_state(state)
+        # This member takes no part in the reductions.
+        assert program.line() == "interrupted lost" + " 4.0" * arrays
+        while not communicator.are_peers_pending():
+            pass
+        communicator.update_topology()
+        communicator.sync_shared_state(state)
+        assert program.line() == "again"
+        assert program.end()[0] == 0
+
+
 def test_connect(idle_member: tuple[str, Callable[[], None]], script: MakeScript) -> None:
     address, _ = idle_member
     program = script(
