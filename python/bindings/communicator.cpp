@@ -289,8 +289,8 @@ public:
         }
         require(result, "pcclAbort");
     }
-    // Whether a call of this thread waits here, so that a signal handler makes this one. It holds the communicator until
-    // it returns.
+    // Whether a call of this thread waits here, so that a signal handler makes this one. That call holds the
+    // communicator until it returns.
     bool waits_here() const { return outermost_wait() != nullptr; }
     void close() {
         if (comm_ == nullptr || *closed_) return;
@@ -323,8 +323,8 @@ public:
     std::string last_message() const { return pcclGetLastErrorMessage(comm_); }
 
 private:
-    // A call of this communicator that waits in this thread. Those of a thread are a chain, because a signal handler may
-    // make calls within one.
+    // A call of this communicator that waits in this thread. Those of a thread are a chain, because a signal handler
+    // may make calls within one.
     struct Wait {
         explicit Wait(Comm& waiting) : comm(waiting), outer(std::exchange(innermost, this)) {}
         Wait(const Wait&) = delete;

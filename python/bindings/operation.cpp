@@ -79,6 +79,10 @@ void Operation::launched(pcclAsyncReduceOp_t handle, bool collective, std::share
 void Operation::start() {
     if (started_) return;
     started_ = true;
+    if (*closed_) {
+        state_->finish(pcclInvalidUsage, {}, "the communicator was closed before the outcome was asked for");
+        return;
+    }
     auto* kept = new std::shared_ptr<State>(state_);  // the callback's own share
     const pcclResult_t result =
         collective_ ? pcclAwaitCollectiveThen(

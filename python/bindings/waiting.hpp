@@ -17,8 +17,8 @@
 namespace pccl_python {
 
 // A context manager. Limits the calls that this thread makes within it, all together: a call that still waits after so
-// many seconds leaves the run. It is no Python code, because a signal handler could raise between two steps of that, and
-// the limit would stay.
+// many seconds leaves the run. It is no Python code: a signal handler could raise between two steps of that, and the
+// limit would stay.
 class TimeLimit {
 public:
     explicit TimeLimit(double seconds) : seconds_(seconds) {}
@@ -40,10 +40,10 @@ public:
     // On the main thread, takes the GIL and runs pending signal handlers. They may wait in calls of their own; the time
     // limit does not count for these. True: one raised, and this object holds its exception; or the time limit is over.
     bool check() noexcept;
-    // Needs the GIL. Raises the held exception, if any. Its attribute pccl_succeeded tells whether the call succeeded all
-    // the same: then it has succeeded for all members, and its results are there. A handler whose signal came during the
-    // call runs here at the latest, so that its exception has the attribute too. If the time limit ended the call,
-    // raises unless the call succeeded.
+    // Needs the GIL. Raises the held exception, if any. Its attribute pccl_succeeded tells whether the call succeeded
+    // all the same: then it has succeeded for all members, and its results are there. A handler whose signal came
+    // during the call runs here at the latest, so that its exception has the attribute too. If the time limit ended the
+    // call, raises unless the call succeeded.
     void raise(pcclResult_t result, const char* function);
     // The same for a call that has no outcome of its own: without the attribute.
     void raise();
@@ -69,8 +69,8 @@ private:
     Interruption* const former_;
 };
 
-// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception. `launches`: the outcome of the call
-// is not that of an operation.
+// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception. `launches`: the outcome of the
+// call is not that of an operation.
 template <class Call>
 void wait_for(const char* function, Call&& call, bool launches = false) {
     Interruption interruption;

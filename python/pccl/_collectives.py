@@ -204,7 +204,8 @@ class Collectives:
         """Sets in which order the pieces of the members lie in the arrays of this peer, for every all_gather,
         reduce_scatter, gather, scatter and all_to_all that is launched afterwards. Members may use different orders.
         Nothing is copied for it, and no other peer learns of it. Use it if a program numbers its processes in another
-        way than the run, as ranks do. Never blocks.
+        way than the run, as ranks do. Call it between the collectives of other threads: if one is launched at the same
+        moment, it may use either order, and its pieces may be told wrongly. Never blocks.
 
         Everything else stays in the order of indices: ``counts``, :attr:`CollectiveInfo.members`, and the pieces of
         :class:`Gathered`. If the group has more members than ``order``, the pieces of the others come last; if it has
@@ -254,7 +255,6 @@ class Collectives:
 
     def _all_gather(self, send: Array, recv: Array | None, tag: int, function: str) -> Gathered:
         short: Exception | None = None
-        order = self._order  # another thread may set it during the call
         if recv is None:
             source = memory_of(send, "send", function, written=False)
             total = self._lengths(source.elements, tag, function)
@@ -263,6 +263,7 @@ class Collectives:
             except (MemoryError, RuntimeError) as error:  # torch has a RuntimeError for it
                 # The others are at the same call. It must fail for them, so there is no room here.
                 short, recv = error, _empty_like(send, source, 0)
+        order = self._order  # after the first vote, during which another thread may have set it
         try:
             info = self._run(_gathering(send, recv, tag, function))
         except PCCLError as error:

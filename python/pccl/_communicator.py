@@ -181,11 +181,12 @@ class Communicator(Reductions):
             members can connect to the other.
         :raises PCCLUsageError: connected already, or closed.
         """
-        self._seen.info = None
         if n_attempts < 1:
             raise argument_error("Communicator.connect", f"n_attempts is {n_attempts}; use 1 or more")
         seconds = seconds_of(timeout, "Communicator.connect")
         end = None if seconds is None else time.monotonic() + seconds
+        if self.state is not CommunicatorState.MEMBER:  # a member is refused, and stays one
+            self._seen.info = None
         with limit(seconds, "Communicator.connect"):
             for attempt in range(n_attempts):
                 if attempt:
@@ -429,11 +430,13 @@ class Communicator(Reductions):
 
     def abort(self) -> None:
         """Leaves the run at once. Every call that waits in another thread raises its error, and connect() joins again.
-        Arrays of operations that have no outcome hold their inputs. Usually blocks for some seconds at most.
+        Arrays of operations that have no outcome hold their inputs. Usually blocks for some seconds at most. If this
+        peer is in no run, it only makes a waiting connect() fail.
 
-        :raises PCCLUsageError: closed, or connect() was never called.
+        :raises PCCLUsageError: closed.
         """
-        self._live().abort()
+        if self._comm is not None or self._closed:
+            self._live().abort()
 
     def close(self) -> None:
         """Leaves the run and frees everything. Usually blocks for some seconds at most. Calls that wait fail, in other
@@ -501,9 +504,9 @@ def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
     if value is None:
         return given
     if name in _SETTINGS_OF_TEXT:
-        if isinstance(value, str):
+        if isinstance(value, str) and "\0" not in value:
             return given
-        raise argument_error("Communicator", f"{name} is {value!r}; use a string, or leave it out")
+        raise argument_error("Communicator", f"{name} is {value!r}; use a string without zero bytes, or leave it out")
     try:
         value = operator.index(value)
     except TypeError:
@@ -525,6 +528,8 @@ def _gang_settings(gang: tuple[str, int, int] | None, timeout_s: float | None) -
     if not isinstance(gang, tuple) or [type(part) for part in gang] != [str, int, int]:
         raise argument_error("Communicator", f"gang is {gang!r}; use a tuple of its name, its size and this place")
     name, size, place = gang
+    if "\0" in name:
+        raise argument_error("Communicator", f"gang is {gang!r}; use a name without zero bytes")
     if not (0 < size <= 0xFFFFFFFF and 0 <= place < size):
         raise argument_error("Communicator", f"gang is {gang!r}; use a size above 0, and a place from 0 to size - 1")
     if timeout_s is None:

@@ -134,7 +134,7 @@ class TensorInfo:
     """One array of a shared state. If it is made from a tensor or an array, it keeps that alive. If it is made from a
     pointer, the caller must keep the memory alive during each synchronization.
 
-    :param name: members match their arrays by name; unique in a state, 1 to 1024 bytes.
+    :param name: members match their arrays by name; unique in a state, 1 to 1024 bytes without a zero byte.
     :param data_ptr: address of the memory.
     :param numel: number of elements, not bytes; 0 is allowed.
     :param dtype: type of the elements. numel and dtype are the same on all members.
@@ -153,6 +153,8 @@ class TensorInfo:
     _owners: tuple[Any, ...] = field(default=(), repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.name, str) and "\0" in self.name:
+            raise argument_error("TensorInfo", f"the name {self.name!r} has a zero byte; leave it out")
         if self.data_ptr == 0 and not (self._owners and self.numel == 0):
             raise argument_error("TensorInfo", f"data_ptr of '{self.name}' must not be zero")
 

@@ -129,6 +129,8 @@ def test_shared_state_entries() -> None:
     frozen.flags.writeable = False
     with rejected("'w': is read-only"):
         TensorInfo.from_numpy(frozen, "w")
+    with rejected("zero byte"):
+        TensorInfo.from_numpy(ones(), "w\0v")
     torch = pytest.importorskip("torch")
     with rejected("use from_torch"):
         TensorInfo.from_numpy(torch.ones(3), "w")
@@ -179,7 +181,10 @@ def test_other_arguments() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("peer_timeout_ms", 1500.5), ("peer_timeout_ms", "5000"), ("multiplex_chunk_size", 1 << 40), ("name", 5)],
+    [
+        ("peer_timeout_ms", 1500.5), ("peer_timeout_ms", "5000"), ("multiplex_chunk_size", 1 << 40), ("name", 5), ("name", "a\0b"),
+        ("gang", ("a\0b", 2, 0)),
+    ],  # fmt: skip
 )
 def test_settings_of_another_type(name: str, value: Any) -> None:
     with pytest.raises(pccl.PCCLArgumentError, match=name):

@@ -382,6 +382,17 @@ def test_closing_completes_what_runs(pair: Pair) -> None:
     assert (array == 1).all()
 
 
+def test_closed_before_anybody_asked(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    _, handle = launch(pair.first, 1)
+    _, dropped = launch(pair.first, 1, tag=1)
+    pair.first.close()
+    caplog.clear()
+    with pytest.raises(pccl.PCCLUsageError, match="the communicator was closed"):
+        handle.result()
+    del dropped
+    assert "pcclCreateCommunicator" not in caplog.text
+
+
 def test_launched_here_awaited_there(master: str) -> None:
     def peer(index: int) -> None:
         with pccl.Communicator(master) as communicator:

@@ -16,6 +16,8 @@ import pytest
 from conftest import PATIENCE_S, Script, admit, run_threads, wait_until
 from pccl import Attribute, ReduceOp
 
+RunPeers = Callable[..., list[Any]]
+
 
 def test_first_peer_is_alone(master: str) -> None:
     with pccl.Communicator(master) as communicator:
@@ -101,6 +103,28 @@ def test_a_name_joins_again_with_the_same_communicator(master: str) -> None:
         communicator.abort()
         communicator.connect()
         assert communicator.stats()["membership"]["connects"] == 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_abort_before_the_first_connect(host: str, master: str) -> None:
+    with pccl.Communicator(f"{host}:" + master.split(":")[1]) as communicator:
+        communicator.abort()  # does nothing
+        communicator.connect()
+    with pytest.raises(pccl.PCCLUsageError, match="closed"):
+        communicator.abort()
+
+
+def test_a_member_that_connects_again_keeps_its_members(run_peers: RunPeers) -> None:
+    def body(communicator: pccl.Communicator, _: int) -> None:
+        communicator.barrier()
+        members, index = communicator.members, communicator.index
+        for attempts in (0, 1):
+            with pytest.raises(pccl.PCCLError):
+                communicator.connect(n_attempts=attempts)
+        assert communicator.members == members and communicator.index == index
+        communicator.barrier()
+
+    run_peers(2, body)
 
 
 def test_another_address_of_a_name_keeps_the_order_of_pieces(master: str, monkeypatch: pytest.MonkeyPatch) -> None:

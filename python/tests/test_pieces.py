@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 import pccl
 import pytest
-from conftest import wait_until
+from conftest import PATIENCE_S, run_threads, wait_until
 from pccl import Gathered, Member
 from test_collectives import SIZES, check_info, equal, introduced, make, outcome, own  # noqa: F401
 
@@ -150,6 +151,32 @@ def test_orders_of_pieces(run_peers: RunPeers, size: int) -> None:
         assert equal(recv, joined(gathered, [0, 1, 2]))
 
     run_peers(3, body)
+
+
+def test_an_order_that_another_thread_sets(run_peers: RunPeers) -> None:
+    ordered = threading.Event()
+
+    def body(communicator: pccl.Communicator, _: int) -> None:
+        at = communicator.barrier().index
+
+        def gather() -> None:
+            gathered = communicator.all_gather(own(at, 5))
+            assert all(equal(piece, own(whose, 5)) for whose, piece in enumerate(gathered))
+
+        def order() -> None:
+            # The call of the other thread is in its first vote, which gathers the lengths.
+            wait_until(lambda: communicator.stats()["all_reduce"]["launched"] > launched, "the first vote")
+            communicator.set_piece_order([1, 0])
+            ordered.set()
+
+        if at == 0:
+            launched = communicator.stats()["all_reduce"]["launched"]
+            run_threads(2, lambda index: [gather, order][index]())
+        else:
+            assert ordered.wait(PATIENCE_S)
+            gather()
+
+    run_peers(2, body)
 
 
 def test_pieces_in_flight_together_and_asyncio(run_peers: RunPeers) -> None:
