@@ -199,12 +199,6 @@ void EdgeTable::restart_clock(Edge& edge, Instant now) {
     ++edge.restarts;
 }
 
-void EdgeTable::told_again(const Uuid& from, Instant now) {
-    for (auto& [ends, edge] : edges_) {
-        if (ends.first == from) restart_clock(edge, now);
-    }
-}
-
 void EdgeTable::heard_again(const Uuid& peer, Instant now) {
     for (auto& [ends, edge] : edges_) {
         if (ends.first == peer || ends.second == peer) restart_clock(edge, now);

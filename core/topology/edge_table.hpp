@@ -90,9 +90,16 @@ public:
     // The peers to or from which `peer` has an edge that was dialled in vain.
     std::set<Uuid> tried_with(const Uuid& peer) const;
     void forget(const Uuid& peer);
-    // The dial plan of the source was held, usually after a resume, and has left only now. The time before does not
-    // count. Limited to `restarts_max`: a link that keeps breaking must eventually be routed around.
-    void told_again(const Uuid& from, Instant now);
+    // The dial plan of the peer was held, usually after a resume, and has left only now. The time before does not count
+    // for edges that it dials: those of which it is the source, and those for which `helps` is true. Limited to
+    // `restarts_max`: a link that keeps breaking must eventually be routed around.
+    template <class Helps>
+    void told_again(const Uuid& peer, Instant now, const Helps& helps) {
+        for (auto& [ends, edge] : edges_) {
+            const auto& [from, to] = ends;
+            if (from == peer || (to == peer && helps(from, to))) restart_clock(edge, now);
+        }
+    }
     // The peer was silent or away for long. Nobody could connect with it in that time, so this is no evidence about the
     // other ends of its edges. Limited like told_again.
     void heard_again(const Uuid& peer, Instant now);

@@ -77,10 +77,7 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
     if (edges_.stuck(from, to, turn_.now)) return roster_.present(from) && roster_.present(to);
     if (edge.up || !roster_.present(from) || !roster_.present(to)) return false;
-    if (roster_.plan_waits(from)) {
-        PROBE(plan_waits_for_the_disk);
-        return false;
-    }
+    if (dial_waits(from, to)) return false;
     // An edge that is still being dialled gets the full peer time-out. An edge that failed before gets more time after
     // each failure, so that a network slower than the grace cannot make the ring change for ever.
     // If translators are in the way, the first dials open it for the next ones.
@@ -102,6 +99,17 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
         turn_.log(LogLevel::warn, formatted("peer {} cannot reach peer {}", short_name(from), short_name(to)));
     }
     return true;
+}
+
+// The target's plan counts too: where the source cannot dial the target, only the target can open the edge.
+bool Rings::dial_waits(const Uuid& from, const Uuid& to) const {
+    if (!roster_.plan_waits(from) && !(offered(from, to) && roster_.plan_waits(to))) return false;
+    PROBE(plan_waits_for_the_disk);
+    return true;
+}
+
+void Rings::told_again(const Uuid& peer) {
+    edges_.told_again(peer, turn_.now, [&](const Uuid& from, const Uuid& to) { return offered(from, to); });
 }
 
 bool Rings::offered(const Uuid& from, const Uuid& to) const {
@@ -274,7 +282,7 @@ bool Rings::direct_edge_failed(const Uuid& from, const Uuid& to) {
     wanted_[from].insert(to);
     if (!judged) needed_directly_.insert({from, to});
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
-    if (edge.up || !roster_.present(from) || !roster_.present(to) || roster_.plan_waits(from)) return false;
+    if (edge.up || !roster_.present(from) || !roster_.present(to) || dial_waits(from, to)) return false;
     const Duration patience = edge.reported_down ? turn_.timeouts.edge_grace() : turn_.timeouts.peer;
     if (turn_.now - edge.down_since <= patience) return false;
     PROBE(direct_edge_lost);

@@ -5,7 +5,8 @@
 // themselves are promised, so RunState owns them. This part owns what peers report about edges, and the set of edges
 // that peers must dial.
 //
-// Invariants: an edge is judged only while both ends are present and its source has the plan that names it. A mark is a
+// Invariants: an edge is judged only while both ends are present and have the plans that name it: the source, and the
+// target if it dials too. A mark is a
 // quarantine and ends by itself; an edge with a mark is not wanted beside rings. The edges of newcomers are judged like
 // others, but an edge that a newcomer cannot connect affects nobody else.
 #pragma once
@@ -74,7 +75,7 @@ public:
     void stuck(OpId id, const RunningOp& op, const Uuid& from, const Uuid& to);
     // The peer was silent or away; see EdgeTable.
     void heard_again(const Uuid& peer) { edges_.heard_again(peer, turn_.now); }
-    void told_again(const Uuid& peer) { edges_.told_again(peer, turn_.now); }
+    void told_again(const Uuid& peer);
     void admitted(const Uuid& peer) { edges_.admitted(peer); }
     void forget(const Uuid& peer) { edges_.forget(peer); }
     void forget_run() { edges_ = EdgeTable{}; }
@@ -97,6 +98,8 @@ private:
     void maintain_ring(GroupId id);
     Cause failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
     bool direct_edge_failed(const Uuid& from, const Uuid& to);
+    // An end that dials the edge may not know it yet.
+    bool dial_waits(const Uuid& from, const Uuid& to) const;
     bool on_the_ring(GroupId group, const Uuid& from, const Uuid& to) const;
     Cause edge_failure(const std::pair<Uuid, Uuid>& edge) const;
 
