@@ -50,6 +50,7 @@ bool MasterCore::start(Instant now, std::span<const std::string> journal, Effect
     record.set_incarnation(state_.incarnation + 1);
     decisions_.record(record);
     registry_.take_up();
+    hosts_.take_up();
     next_tick_ = now + turn_.timeouts.tick();
     turn_.end();
     return true;

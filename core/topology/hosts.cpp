@@ -102,6 +102,10 @@ bool Hosts::regroup(GroupId id, std::set<Edge>& wanted) {
     return true;
 }
 
+void Hosts::take_up() {
+    for (const auto& [id, group] : state_.groups) chosen_.insert(id);
+}
+
 void Hosts::decided(const proto::Decision& decision) {
     if (decision.has_ring()) chosen_.insert(decision.ring().group());
     if (decision.has_topology() && decision.topology().admitted_size() > 0) {

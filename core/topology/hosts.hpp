@@ -42,6 +42,9 @@ public:
     // At each look at the topology, after the rings: changes those whose better order works. Returns the edges that are
     // wanted beside those of the rings.
     std::set<Edge> maintain();
+    // After a restart. The journal does not tell why a ring has its order, and the marks of edges are lost. So all rings
+    // count as chosen: a better order could lead back over an edge that does not work.
+    void take_up();
     // A decision of any part.
     void decided(const proto::Decision& decision);
     void forget_run() {

@@ -209,6 +209,25 @@ TEST_CASE("a ring that was led around an edge stays as it is until the group has
     CHECK(run.world.logged.find("side by side") == std::string::npos);
 }
 
+TEST_CASE("a restarted master leaves the order of a ring that was led around an edge") {
+    Group run({7, 8, 7, 8});
+    run.join_edges();
+    run.join_edges();
+    REQUIRE(run.world.logged.find("side by side") != std::string::npos);
+    run.lead_around(run.one, run.three);
+    REQUIRE(Group::dials(run.one, run.two));
+    run.world.logged.clear();
+    run.lead_around(run.three, run.one);
+    run.world.logged.clear();
+    run.world.restart();
+    for (play::Member* member : run.all) run.world.say_hello(*member);
+    for (play::Member* member : run.all) run.world.resumed(*member);
+    run.pass(second);
+    run.join_edges();
+    run.join_edges();
+    CHECK(run.world.logged.find("side by side") == std::string::npos);
+}
+
 TEST_CASE("an edge that failed in a ring is not kept open within its host") {
     Group run({7, 8, 8});
     CHECK(Group::dials(run.two, run.three));
