@@ -90,7 +90,8 @@ void Joiners::comes_last(const Uuid& uuid) {
 // While a newcomer is connected, no turn begins: the connected one keeps its place until the next update admits it,
 // because updates may come at the pace of the turns.
 // A newcomer that cannot be admitted keeps its place for some turns only, whatever it reports about its connections.
-void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list) {
+void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list,
+                         std::optional<Admissions>& now) {
     constexpr Duration turns_of_a_place = 8;
     const Duration turn = turn_.timeouts.peer;
     const auto members = state_.groups.find(group);
@@ -104,8 +105,13 @@ void Joiners::take_turns(GroupId group, const std::vector<std::pair<std::uint64_
     if (unreachable == 0 &&
         std::none_of(list.begin(), list.end(), [&](const auto& entry) { return overdue(joiners_.at(entry.second)); }))
         return;
-    std::vector<Uuid> ring;
-    std::vector<Uuid> connected = gangs_.empty() ? admissible(group, ring, {}) : admissible()[group].admitted;
+    std::vector<Uuid> ring, connected;
+    if (gangs_.empty()) {
+        connected = admissible(group, ring, {});
+    } else {
+        if (!now) now = admissible();
+        if (const auto found = now->find(group); found != now->end()) connected = found->second.admitted;
+    }
     // The founder of a group needs no connection, so being admissible is no evidence that others reach it.
     if (!state_.groups.contains(group) && connected.size() == 1 && list.size() > 1) connected.clear();
     for (const auto& [order, uuid] : list) {
@@ -137,11 +143,12 @@ void Joiners::plan() {
     for (const auto& [uuid, joiner] : joiners_) {
         if (takes_part(uuid, joiner)) by_group[joiner.group].emplace_back(joiner.order, uuid);
     }
+    std::optional<Admissions> now;
     for (auto& [id, list] : by_group) {
         std::vector<Uuid> base;
         const auto group = state_.groups.find(id);
         if (group != state_.groups.end()) base = group->second.ring;
-        take_turns(id, list);
+        take_turns(id, list, now);
         std::sort(list.begin(), list.end(), [&](const auto& a, const auto& b) {
             const bool a_last = joiners_.at(a.second).behind;
             const bool b_last = joiners_.at(b.second).behind;

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -131,7 +132,9 @@ private:
     void set_behind(const Uuid& uuid, bool told_unreachable, bool behind);
     void complete_gang(const std::string& name);
     Cause why_turned_away(const Uuid& uuid, Joiner& joiner);
-    void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list);
+    // `now`: what is admissible in all groups; computed at most once in a look, because it walks over all newcomers.
+    void take_turns(GroupId group, const std::vector<std::pair<std::uint64_t, Uuid>>& list,
+                    std::optional<Admissions>& now);
 
     Turn& turn_;
     const RunState& state_;

@@ -1,14 +1,18 @@
 // Gangs: the master admits and removes them as a whole, and half of one delays nobody.
+#include "core/base/probe.hpp"
 #include "tests/unit/master_play.hpp"
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 using namespace pccl::core;
 using namespace pccl::core::play;
 namespace proto = pccl::proto;
 
 namespace {
+
+std::size_t searches = 0;
 
 Member member(std::uint8_t number) {
     Member made;
@@ -127,6 +131,29 @@ TEST_CASE("a gang of which one place cannot be reached stays out as a whole") {
     REQUIRE(b0.answers.size() == 1);
     CHECK(b0.answers[0].index() == b1.answers[0].index());
     CHECK(a0.answers.back().view().gangs() == 2);
+}
+
+TEST_CASE("a gang that cannot be reached costs one search in each look, however many groups it has") {
+    constexpr std::uint32_t places = 8;
+    Run run;
+    std::vector<Member> a, b;
+    for (std::uint32_t place = 0; place < places; ++place) {
+        a.push_back(member(static_cast<std::uint8_t>(1 + place)));
+        b.push_back(member(static_cast<std::uint8_t>(1 + places + place)));
+    }
+    std::vector<Member*> all;
+    for (std::uint32_t place = 0; place < places; ++place) run.come(a[place], "A", places, place);
+    for (std::uint32_t place = 0; place < places; ++place) run.come(b[place], "B", places, place);
+    for (std::uint32_t place = 1; place < places; ++place) run.connect(a[place], b[place]);  // place 0 stays out
+    for (Member& one : a) all.push_back(&one);
+    for (Member& one : b) all.push_back(&one);
+    run.world.pass(15 * second, all);
+    REQUIRE(b[0].notices.find("cannot be admitted yet") != std::string::npos);
+    searches = 0;
+    set_probe_handler([](Probe probe) { searches += probe == Probe::gang_left_out ? 1 : 0; });
+    run.world.advance(Timeouts{}.tick());
+    set_probe_handler(nullptr);
+    CHECK(searches == 1);
 }
 
 TEST_CASE("a gang is removed as a whole, and the others learn which place was lost") {
