@@ -166,11 +166,11 @@ void Joiners::plan() {
         }
         if (list.size() > most) {
             PROBE(newcomers_take_turns);
-            // Its turn begins only when the newcomers before it have had theirs.
+            // Its turn begins only when the newcomers before it have had theirs. A gang waits as a whole.
             for (auto waits = list.begin() + static_cast<std::ptrdiff_t>(most); waits != list.end(); ++waits) {
                 Joiner& joiner = joiners_.at(waits->second);
                 if (joiner.told_unreachable && !joiner.behind) lead_of(waits->second).moved = turn_.now;
-                joiner.placed = never;
+                for (const Uuid& each : unit_of(waits->second)) joiners_.at(each).placed = never;
             }
             list.resize(most);
         }

@@ -3,6 +3,7 @@
 #include "tests/unit/master_play.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,52 @@ TEST_CASE("a gang that cannot be reached costs one search in each look, however 
     run.world.advance(Timeouts{}.tick());
     set_probe_handler(nullptr);
     CHECK(searches == 1);
+}
+
+TEST_CASE("a gang that waits behind others for its turn is not said to be unreachable") {
+    Run run;
+    std::vector<Member> gang{member(11), member(12), member(13)};
+    Member a = member(1), b = member(2), x = member(3);
+    const std::vector<Member*> all{&a, &b, &x, &gang[0], &gang[1], &gang[2]};
+    const auto come = [&](Member& who, std::optional<std::uint32_t> place = std::nullopt) {
+        run.world.say_hello(who, [&](proto::Hello& hello) {
+            hello.set_newcomer_links(4);  // two newcomers at a time
+            if (!place) return;
+            hello.mutable_gang()->set_name("G");
+            hello.mutable_gang()->set_size(3);
+            hello.mutable_gang()->set_place(*place);
+        });
+    };
+    // Whatever a plan names connects at once.
+    const auto connect = [&] {
+        for (Member* from : all) {
+            const proto::DialPlan plan = from->plan;
+            for (const auto& target : plan.targets()) {
+                for (Member* to : all) {
+                    if (to_bytes(to->uuid) != target.peer()) continue;
+                    for (const bool outgoing : {true, false}) {
+                        proto::PeerMessage up;
+                        up.mutable_edge()->set_peer(to_bytes(outgoing ? to->uuid : from->uuid));
+                        up.mutable_edge()->set_outgoing(outgoing);
+                        up.mutable_edge()->set_up(true);
+                        run.world.tell(outgoing ? *from : *to, up);
+                    }
+                }
+            }
+        }
+    };
+    come(a);
+    come(b);
+    connect();
+    run.update(a);
+    connect();
+    come(x);
+    for (std::uint32_t place = 0; place < 3; ++place) come(gang[place], place);
+    for (int i = 0; i < 90; ++i) {
+        connect();
+        run.world.pass(second, all);
+    }
+    for (const Member& place : gang) CHECK(place.notices.empty());
 }
 
 TEST_CASE("a gang is removed as a whole, and the others learn which place was lost") {
