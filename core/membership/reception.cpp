@@ -151,18 +151,31 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
                       make_cause<CauseKind::advertises_confined_address>(to_text(endpoint), to_text(link.remote)));
         return;
     }
-    const auto other_side = std::find_if(state_.members.begin(), state_.members.end(), [&](const auto& entry) {
-        return is_loopback(entry.second.endpoint) != is_loopback(endpoint);
-    });
-    if ((is_loopback(endpoint) || hello.advertised().address().empty()) && other_side != state_.members.end()) {
-        const auto& [member_uuid, member_state] = *other_side;
-        const std::string there = to_text(member_state.endpoint), here = to_text(endpoint);
+    if (const auto other = other_side(uuid, gang, endpoint)) {
+        const std::string there = to_text(other->second), here = to_text(endpoint);
         links_.refuse(id, proto::REFUSED_OTHER,
-                      is_loopback(endpoint) ? make_cause<CauseKind::seen_at_loopback>(here, member_uuid, there)
-                                            : make_cause<CauseKind::member_at_loopback>(member_uuid, there, here));
+                      is_loopback(endpoint) ? make_cause<CauseKind::seen_at_loopback>(here, other->first, there)
+                                            : make_cause<CauseKind::member_at_loopback>(other->first, there, here));
         return;
     }
     register_joiner(id, hello, uuid, endpoint, location);
+}
+
+// A peer with which the newcomer could never connect, because one of the two is reached at a loopback address: a
+// member, or a newcomer that may become one together with it. Another newcomer at its own place is not such a peer: it
+// may be an earlier process with this place, which died.
+std::optional<std::pair<Uuid, Endpoint>> Reception::other_side(const Uuid& newcomer, const Gang& gang,
+                                                               const Endpoint& endpoint) const {
+    const auto apart = [&](const Endpoint& other) { return is_loopback(other) != is_loopback(endpoint); };
+    for (const auto& [uuid, member] : state_.members) {
+        if (apart(member.endpoint)) return std::pair{uuid, member.endpoint};
+    }
+    for (const auto& [uuid, joiner] : joiners_.all()) {
+        if (uuid == newcomer || !apart(joiner.endpoint)) continue;
+        const bool of_its_gang = !gang.none() && joiner.gang.name == gang.name && joiner.gang != gang;
+        if (of_its_gang || joiners_.takes_part(uuid, joiner)) return std::pair{uuid, joiner.endpoint};
+    }
+    return std::nullopt;
 }
 
 void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,

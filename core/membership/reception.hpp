@@ -14,6 +14,9 @@
 #include "core/turn.hpp"
 #include "core/voting/agenda.hpp"
 
+#include <optional>
+#include <utility>
+
 namespace pccl::core {
 
 class Reception {
@@ -26,6 +29,8 @@ public:
     void hello(LinkId id, const proto::Hello& hello);
 
 private:
+    std::optional<std::pair<Uuid, Endpoint>> other_side(const Uuid& newcomer, const Gang& gang,
+                                                        const Endpoint& endpoint) const;
     void register_joiner(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
                          const Location& location);
 

@@ -203,6 +203,34 @@ TEST_CASE("a gang that waits behind others for its turn is not said to be unreac
     for (const Member& place : gang) CHECK(place.notices.empty());
 }
 
+TEST_CASE("one gang is not at loopback addresses and at others") {
+    Run run;
+    Member here = member(1), there = member(2), again = member(3), founder = member(4), late = member(5);
+    const auto come = [&](Member& who, std::uint32_t place, std::uint8_t first_byte) {
+        run.world.say_hello(
+            who,
+            [&](proto::Hello& hello) {
+                hello.mutable_gang()->set_name("A");
+                hello.mutable_gang()->set_size(2);
+                hello.mutable_gang()->set_place(place);
+            },
+            first_byte);
+    };
+    come(here, 0, 127);
+    come(there, 1, 10);
+    CHECK(there.refusal.find("is reached at a loopback address") != std::string::npos);
+    CHECK_FALSE(here.refused);
+    // The same place, started again: the former process may be dead.
+    come(again, 0, 10);
+    CHECK_FALSE(again.refused);
+    // Half a gang does not decide where others are.
+    run.world.say_hello(
+        founder, [](const proto::Hello&) {}, 10);
+    CHECK_FALSE(founder.refused);
+    come(late, 1, 127);
+    CHECK(late.refusal.find("at the loopback address") != std::string::npos);
+}
+
 TEST_CASE("a gang is removed as a whole, and the others learn which place was lost") {
     Run run;
     Member a0 = member(1), a1 = member(2), single = member(3);

@@ -252,6 +252,16 @@ TEST_CASE("an address that each host dials as its own is not given to members") 
     }
 }
 
+TEST_CASE("a newcomer with an advertised address is refused where the members are at loopback addresses") {
+    World world;
+    Member at_loopback = member(1), newcomer = member(2);
+    world.say_hello(
+        at_loopback, [](const proto::Hello&) {}, 127);
+    world.say_hello(newcomer,
+                    [](proto::Hello& hello) { hello.mutable_advertised()->set_address(std::string("\x0a\0\0\5", 4)); });
+    CHECK(newcomer.refusal.find("is reached at a loopback address") != std::string::npos);
+}
+
 TEST_CASE("who waits costs a member one connection each way, and no more than it can hold") {
     World world;
     Member first = member(1);
