@@ -120,7 +120,7 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
         edge.source_lost_at = never;
     else if (edge.up && edge.incoming_up)
         edge.source_lost_at = now;
-    edge.offered = edge.offered || (!edge.up && !answered);
+    if (!edge.offered() && !edge.up && !answered) edge.offered_since = now;
     edge.up = false;
     edge.reported_down = !answered;
     if (edge.down_since == never) edge.down_since = now;
@@ -207,7 +207,7 @@ void EdgeTable::heard_again(const Uuid& peer, Instant now) {
 
 void EdgeTable::shift_clocks(Duration hung, Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.offered_since}) {
             if (*clock != never) *clock = std::min(*clock + hung, now);
         }
     }
@@ -215,7 +215,7 @@ void EdgeTable::shift_clocks(Duration hung, Instant now) {
 
 void EdgeTable::restart_clocks(Instant now) {
     for (auto& [ends, edge] : edges_) {
-        for (Instant* clock : {&edge.down_since, &edge.down_before}) {
+        for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.offered_since}) {
             if (*clock != never) *clock = now;
         }
     }
@@ -229,7 +229,8 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
         edge.up = false;
         edge.stuck_before = true;
         edge.down_since = never;
-        edge.reported_down = edge.offered = false;
+        edge.reported_down = false;
+        edge.offered_since = never;
         edge.source_lost_at = edge.target_lost_at = never;
         edge.incoming_up = false;
         edge.down_before = never;

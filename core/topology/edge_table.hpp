@@ -35,13 +35,15 @@ public:
         bool stuck_before = false;   // it was not wanted for some time since it was marked: it may carry again
         bool reported_down = false;  // the source reported that no link is open, and the target did not answer itself
         bool incoming_up = false;    // the target reported that a link from the source is open
-        // A dial of the source has failed since the edge was wanted: the target dials too. It stays so, because what
-        // kept the source out (a firewall) is still there when the connection is lost.
-        bool offered = false;
+        // When the first dial of the source failed since the edge was wanted: since then the target dials too. It stays
+        // so, because what kept the source out (a firewall) is still there when the connection is lost. never: no dial
+        // failed.
+        Instant offered_since = never;
         // When the source (or the target) last reported that all its links broke, after both ends had reported the edge
         // up; never: no such report.
         Instant source_lost_at = never;
         Instant target_lost_at = never;
+        bool offered() const { return offered_since != never; }
     };
 
     bool up(const Uuid& from, const Uuid& to) const;
@@ -85,6 +87,11 @@ public:
     // direction or the other. Only connections that both ends had reported up count: a neighbour that `peer` did not
     // confirm may be wrong, or lie.
     bool ring_neighbour_lost(const Uuid& peer, const std::vector<Uuid>& ring, Instant since) const;
+    // A dial to the peer failed, on an edge that is still wanted.
+    bool offered_to(const Uuid& peer) const {
+        return std::any_of(edges_.begin(), edges_.end(),
+                           [&](const auto& entry) { return entry.first.second == peer && entry.second.offered(); });
+    }
     // The number of members of the ring with which `peer` has a marked edge.
     std::uint32_t distinct_marks(const Uuid& peer, const std::vector<Uuid>& ring, Instant now) const;
     // The peers to or from which `peer` has an edge that was dialled in vain.

@@ -83,7 +83,7 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     // If translators are in the way, the first dials open it for the next ones.
     const bool patient = !edge.reported_down || roster_.is_translated_for(from, to);
     const Duration patience = (patient ? turn_.timeouts.peer : grace) << std::min(edge.failures, 3u);
-    if (turn_.now - edge.down_since <= patience) return false;
+    if (turn_.now - edge.down_since <= patience || offered_just_now(from, edge)) return false;
     if (!edges_.marked(from, to, turn_.now)) {
         PROBE(edge_marked);
         // The quarantine must outlast the detection of further bad edges, so it grows with the number of marked edges.
@@ -108,18 +108,26 @@ bool Rings::dial_waits(const Uuid& from, const Uuid& to) const {
     return true;
 }
 
+// A firewall that drops what it does not let in makes the first dial last longer than the grace. Then the master learns
+// only with its failure that the target must dial. The target dials at once, unless an earlier dial of it just failed.
+// If another peer could not dial the source either, the target hardly can: then the edge gets no more time.
+bool Rings::offered_just_now(const Uuid& from, const EdgeTable::Edge& edge) const {
+    if (!edge.offered() || turn_.now - edge.offered_since > turn_.timeouts.redial_longest()) return false;
+    return !edges_.offered_to(from);
+}
+
 void Rings::told_again(const Uuid& peer) {
     edges_.told_again(peer, turn_.now, [&](const Uuid& from, const Uuid& to) { return offered(from, to); });
 }
 
 bool Rings::offered(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    return roster_.is_translated_for(from, to) || (edge != nullptr && edge->offered);
+    return roster_.is_translated_for(from, to) || (edge != nullptr && edge->offered());
 }
 
 bool Rings::meets(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    return (edge != nullptr && edge->offered) ||
+    return (edge != nullptr && edge->offered()) ||
            (roster_.is_translated_for(from, to) && roster_.is_translated_for(to, from));
 }
 
@@ -284,7 +292,7 @@ bool Rings::direct_edge_failed(const Uuid& from, const Uuid& to) {
     const EdgeTable::Edge edge = edges_.want(from, to, turn_.now);
     if (edge.up || !roster_.present(from) || !roster_.present(to) || dial_waits(from, to)) return false;
     const Duration patience = edge.reported_down ? turn_.timeouts.edge_grace() : turn_.timeouts.peer;
-    if (turn_.now - edge.down_since <= patience) return false;
+    if (turn_.now - edge.down_since <= patience || offered_just_now(from, edge)) return false;
     PROBE(direct_edge_lost);
     return true;
 }

@@ -100,6 +100,8 @@ private:
     bool direct_edge_failed(const Uuid& from, const Uuid& to);
     // An end that dials the edge may not know it yet.
     bool dial_waits(const Uuid& from, const Uuid& to) const;
+    // The target has not had the time to open it yet.
+    bool offered_just_now(const Uuid& from, const EdgeTable::Edge& edge) const;
     bool on_the_ring(GroupId group, const Uuid& from, const Uuid& to) const;
     Cause edge_failure(const std::pair<Uuid, Uuid>& edge) const;
 

@@ -49,11 +49,11 @@ struct Ring {
         REQUIRE(a.plan.targets(0).peer() == to_bytes(c.uuid));
         REQUIRE(c.plan.offers_size() == 0);
     }
-    void a_cannot_dial_c() {
+    void cannot_dial(Member& source, const Member& target) {
         proto::PeerMessage message;
-        message.mutable_edge()->set_peer(to_bytes(c.uuid));
+        message.mutable_edge()->set_peer(to_bytes(target.uuid));
         message.mutable_edge()->set_outgoing(true);
-        world.tell(a, message);
+        world.tell(source, message);
     }
     bool says(const std::string& text) const { return world.logged.find(text) != std::string::npos; }
 };
@@ -66,7 +66,7 @@ TEST_CASE("an edge is not judged while the word to offer it waits for the disk")
     run.world.hold_disk(true);
     run.come(run.other, 1);  // a resume is a record, which is not durable now
     run.world.resumed(run.other);
-    run.a_cannot_dial_c();
+    run.cannot_dial(run.a, run.c);
     run.world.pass(14 * second, {&run.a, &run.c, &run.other});
     CHECK(run.c.plan.offers_size() == 0);
     CHECK_FALSE(run.says("cannot reach"));
@@ -78,4 +78,24 @@ TEST_CASE("an edge is not judged while the word to offer it waits for the disk")
     run.world.pass(14 * second, {&run.a, &run.c, &run.other});
     CHECK(run.says("cannot reach"));
     CHECK((run.a.refused || run.c.refused));
+}
+
+TEST_CASE("an edge is not judged at the moment at which its target learns that it must dial") {
+    Ring run;
+    run.b_leaves();
+    run.world.pass(3 * second, {&run.a, &run.c, &run.other});  // the dial runs out of time, after the grace
+    run.cannot_dial(run.a, run.c);
+    CHECK(run.c.plan.offers_size() == 1);
+    CHECK_FALSE(run.says("cannot reach"));
+    run.world.pass(2 * second, {&run.a, &run.c, &run.other});
+    CHECK(run.says("cannot reach"));
+}
+
+TEST_CASE("an edge is judged at once if its source cannot be dialled either") {
+    Ring run;
+    run.b_leaves();
+    for (int i = 0; i < 2; ++i) run.cannot_dial(run.c, run.a);  // it breaks, and is dialled in vain
+    run.world.pass(3 * second, {&run.a, &run.c, &run.other});
+    run.cannot_dial(run.a, run.c);
+    CHECK(run.says("peer 01010101 cannot reach peer 03030303"));
 }
