@@ -45,7 +45,8 @@ namespace pccl::harness {
     X(long_path, 0, 1'000'000'000, 1'000)                                                                              \
     X(unequal_parts_bytes_min, 0, std::int64_t{1} << 40, 4096)                                                         \
     X(test_connections_first, 1, 64, 3)                                                                                \
-    X(direct_peers_max, 0, 1 << 20, 4)
+    X(direct_peers_max, 0, 1 << 20, 4)                                                                                 \
+    X(vote_inputs_open_bytes, 0, 1 << 30, 1024)
 
 // Draws each of these limits small with this chance.
 void draw_units(core::Limits& limits, sim::Draw& draw, std::uint32_t per_million);

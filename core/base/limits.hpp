@@ -59,10 +59,12 @@ struct Limits {
     std::uint32_t near_eager_bytes = 256u << 10;
     std::uint32_t near_slots_bytes = 8u << 20;
     // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of
-    // so many launches of one peer carry theirs at a time. The master keeps so many bytes of inputs in open ballots, and
-    // so many results for a member that has not acknowledged them; beyond that, inputs are ignored.
+    // so many launches of one peer carry theirs at a time, and so many bytes: reports of edges leave behind the votes,
+    // and a resume casts the open votes again. The master keeps so many bytes of inputs in open ballots, and so many
+    // results for a member that has not acknowledged them; beyond that, inputs are ignored.
     std::uint32_t vote_input_bytes_max = 16u << 10;
     std::uint32_t vote_inputs_launched = 1024;
+    std::uint64_t vote_inputs_open_bytes = 256u << 10;
     std::uint64_t vote_inputs_held_bytes = 64u << 20;
     std::uint32_t vote_results_untold = 1024;
     std::uint32_t tags_max = 65'536;    // launched and not awaited, per communicator

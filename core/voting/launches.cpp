@@ -174,7 +174,7 @@ void Launches::describe(const Launch& launch, proto::Vote& vote) const {
     }
     vote.mutable_counts()->Assign(collective.counts.begin(), collective.counts.end());
     const auto bytes = whole_input(vote, who_.uuid, master_.vote_input_bytes_max());
-    if (!bytes || by_serial_.size() >= turn_.limits.vote_inputs_launched || master_.vote_input_bytes_max() == 0) return;
+    if (!bytes || !may_carry(*bytes) || master_.vote_input_bytes_max() == 0) return;
     if (*bytes != 0) {
         if (launch.input.size() != *bytes) return;
         const auto input = input_in_vote(collective, element_bytes(launch.shape.type), launch.input);
@@ -210,13 +210,15 @@ void Launches::cast_start(Tag tag, Launch& launch) {
     if (launch.collective.kind != CollectiveKind::all_reduce) {
         describe(launch, vote);
         // Fewer bytes than the master takes: some room is left for the rest of the vote.
-    } else if (!launch.input.empty() && by_serial_.size() < turn_.limits.vote_inputs_launched &&
+    } else if (!launch.input.empty() && may_carry(launch.input.size()) &&
                input_bytes_in_vote(shape, master_.vote_input_bytes_max()) == launch.input.size()) {
         vote.set_input(launch.input);
     }
     launch.op = 0;
     launch.serial = master_.cast(vote);
     by_serial_[launch.serial] = tag;
+    launch.carried = vote.input().size();
+    inputs_open_ += launch.carried;
     if (vote.input().empty() && !vote.refused()) owner_.start_cast(start_of(tag, launch));
 }
 
@@ -226,6 +228,7 @@ std::optional<Launches::Start> Launches::answered(const proto::Answer& answer) {
     const Tag tag = by_serial->second;
     by_serial_.erase(by_serial);
     Launch& launch = launches_.at(tag);
+    inputs_open_ -= std::exchange(launch.carried, 0);
     if (answer.start().op() != 0) return start_of(tag, launch);
     Completion completion = failure_in(answer);
     told(launch, completion);
@@ -275,6 +278,7 @@ void Launches::concluded(Tag tag, Serial serial, Completion completion) {
 
 void Launches::run_lost(const Cause& cause) {
     by_serial_.clear();
+    inputs_open_ = 0;
     for (auto& [id, batch] : batches_) {
         batch.delayed.clear();
         batch.outcome.epoch = 0;
@@ -283,7 +287,10 @@ void Launches::run_lost(const Cause& cause) {
         batch.outcome.result = Result::too_few_peers;
         batch.outcome.cause = cause;
     }
-    for (auto& [tag, launch] : launches_) launch.again = false;
+    for (auto& [tag, launch] : launches_) {
+        launch.again = false;
+        launch.carried = 0;
+    }
 }
 
 void Launches::conclude_unstarted(const Cause& cause) {
@@ -414,13 +421,16 @@ void Launches::check() const {
     }
     std::map<std::uint64_t, std::size_t> open;
     std::size_t sends = 0;
+    std::uint64_t carried = 0;
     for (const auto& [tag, launch] : launches_) {
+        carried += launch.carried;
+        ASSERT(launch.carried == 0 || by_serial_.contains(launch.serial));
         sends += sends_.count(send_name(launch.collective));
         if (launch.batch == 0) continue;
         ASSERT(launch.await == 0 && !launch.outcome);
         ++open[launch.batch];
     }
-    ASSERT(open.size() == batches_.size() && sends == sends_.size());
+    ASSERT(open.size() == batches_.size() && sends == sends_.size() && carried == inputs_open_);
     for (const auto& [id, batch] : batches_) {
         ASSERT(batch.open != 0 && batch.open == open.at(id));
         // What a lost run has not told does not count any more.

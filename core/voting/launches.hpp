@@ -13,6 +13,7 @@
 //
 // Invariants: a tag, and a send of one pair with one tag, is launched once at a time. Each launch is concluded once: by
 // its answer, its operation or the loss of the run. A call for many tags ends when all of its launches are concluded.
+// Votes without an answer carry at most Limits::vote_inputs_open_bytes.
 #pragma once
 
 #include "core/identity.hpp"
@@ -104,7 +105,8 @@ private:
         ReduceShape shape;
         BufferId send = 0;
         BufferId receive = 0;
-        std::string input;  // what its vote carries; empty: nothing
+        std::string input;          // what its vote carries; empty: nothing
+        std::uint64_t carried = 0;  // bytes of it in a vote that has no answer yet
         Collective collective;
         OpId op = 0;
         std::uint64_t sent_in_vain = 0;
@@ -142,6 +144,10 @@ private:
     static Start start_of(Tag tag, const Launch& launch) {
         return Start{tag, launch.serial, launch.shape, launch.send, launch.receive, launch.collective};
     }
+    bool may_carry(std::uint64_t bytes) const {
+        return by_serial_.size() < turn_.limits.vote_inputs_launched &&
+               inputs_open_ + bytes <= turn_.limits.vote_inputs_open_bytes;
+    }
     void cast_start(Tag tag, Launch& launch);
     void describe(const Launch& launch, proto::Vote& vote) const;
     void told(Launch& launch, const Completion& result);
@@ -159,6 +165,7 @@ private:
     std::map<std::uint64_t, Batch> batches_;
     std::uint64_t last_batch_ = 0;
     std::map<Serial, Tag> by_serial_;  // launches that wait for their start
+    std::uint64_t inputs_open_ = 0;    // bytes that their votes carry
 };
 
 }  // namespace pccl::core

@@ -203,10 +203,10 @@ private:
                      removed_kept, former_tokens_max, joiner_reports_at_once, gang_name_bytes_max, gang_size_max,
                      gang_waiting_max, votes_listed, operations_listed, removals_listed, members_named, slice_bytes,
                      eager_bytes, long_path, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
-                     vote_inputs_launched, vote_inputs_held_bytes, vote_results_untold, tags_max, concurrent_ops,
-                     scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready, batch_failures_at_once,
-                     pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes, copies_in_flight,
-                     entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
+                     vote_inputs_launched, vote_inputs_open_bytes, vote_inputs_held_bytes, vote_results_untold,
+                     tags_max, concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready,
+                     batch_failures_at_once, pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes,
+                     copies_in_flight, entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
                      digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first, sources_active_max,
                      sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max,
                      test_connections, test_connections_first, test_bytes, test_frame_least, test_frame_most,
@@ -231,6 +231,7 @@ private:
         see("near_slots_bytes", near_slots_bytes);
         see("vote_input_bytes_max", vote_input_bytes_max);
         see("vote_inputs_launched", vote_inputs_launched);
+        see("vote_inputs_open_bytes", vote_inputs_open_bytes);
         see("vote_inputs_held_bytes", vote_inputs_held_bytes);
         see("vote_results_untold", vote_results_untold);
         see("concurrent_ops", concurrent_ops);
