@@ -200,6 +200,7 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
     registry_.confirm_token(member);
     switch (message.kind_case()) {
     case proto::PeerMessage::kVote:
+        registry_.declares(member, message.vote().serial());
         registry_.acknowledge(member, message.vote().seen());
         check_.cast(member, message.vote());
         break;

@@ -59,8 +59,9 @@ struct Timeouts {
     // A neighbour that lives and is not starved has sent nothing new for so long: it is to blame. Longer than all of
     // the above, so that a bad edge is named first.
     Duration starved() const { return 3 * peer; }
-    // A member that is connected and lives, but has not finished its declarations for so long, is removed.
-    Duration undeclared() const { return 4 * peer; }
+    // A member that is connected and lives, but has not finished its declarations for so long, is removed. Each vote
+    // that it has declared so far gives it a tick more: a slow path carries such a vote within it.
+    Duration undeclared(std::uint32_t declared = 0) const { return 4 * peer + declared * tick(); }
     // An operation that gets nothing new for so long fails, whoever is to blame.
     Duration starved_for_good() const { return 10 * peer; }
     // How long a restarted master waits for the members of its journal to resume: longer than any reconnect back-off of

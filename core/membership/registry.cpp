@@ -22,6 +22,8 @@ namespace {
 
 // On the path of a healthy member, three breaks in a row can be bad luck.
 constexpr std::uint32_t resumes_in_vain_max = 3;
+// Open votes of a member: for the tags that it may launch, and a few others.
+constexpr std::uint32_t declared_max = 65'536;
 // Connections that closed within this time of each other look like a death.
 constexpr Duration witness_fresh = 1 * second;
 
@@ -156,6 +158,8 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     const Location before = std::exchange(session.location, location);
     if (!hello.from_listener() && before.translated) session.location.keeps_ports = before.keeps_ports;  // as seen then
     session.resumed = session.settled = false;
+    session.declared = 0;
+    session.declared_last = 0;
     session.has_come = true;
     rings_.heard_again(uuid);  // nobody could connect with it while it was away
     owner_.member_resumes(uuid);
@@ -205,6 +209,13 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     decisions_.acknowledge(uuid, hello.seen());
     turn_.log(LogLevel::info, formatted("peer {} resumed its seat", short_name(uuid)));
     agenda_.topology = true;
+}
+
+void Registry::declares(const Uuid& member, Serial serial) {
+    Session& session = sessions_.at(member);
+    if (session.resumed || serial <= session.declared_last || session.declared == declared_max) return;
+    session.declared_last = serial;
+    ++session.declared;
 }
 
 bool Registry::resumed(const Uuid& member) {
@@ -312,9 +323,10 @@ void Registry::begin_absence(Session& session) {
 bool Registry::absent_too_long(const Session& session) const {
     const bool in_vain = session.link != 0 && !(session.resumed && session.settled) &&
                          session.resumes_in_vain > resumes_in_vain_max && !links_.welcome_waits(session.link);
-    // A member that is connected and alive, but never declares everything, takes part in no vote.
+    // A member that is connected and alive, but never declares everything, takes part in no vote. Many open votes take
+    // long over a slow path.
     const Duration away = turn_.now - session.absent_since;
-    const bool undeclared = session.link != 0 && !session.resumed && away > turn_.timeouts.undeclared();
+    const bool undeclared = session.link != 0 && !session.resumed && away > turn_.timeouts.undeclared(session.declared);
     return ((session.link == 0 || in_vain) && away > turn_.timeouts.peer) ||
            (undeclared && !links_.welcome_waits(session.link));
 }

@@ -66,6 +66,8 @@ public:
     // `address`: the present address of the member.
     void resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, const Endpoint& address,
                 const Location& location);
+    // The member casts a vote. Until it has declared everything, each further one gives it more time for the rest.
+    void declares(const Uuid& member, Serial serial);
     // The member has declared everything. Returns true the first time on its current link.
     bool resumed(const Uuid& member);
     // A message of the member proves that it has the newer token. The older one is invalid from now on.
@@ -115,6 +117,10 @@ public:
         std::uint64_t generation = 0;
         Location location;
         bool resumed = false;    // everything unanswered was declared on the current link
+        // Votes that were declared on it, at most one for each serial and `declared_max` in all: a member that lies
+        // must not keep its seat with more and more of them. The serial of the last one.
+        std::uint32_t declared = 0;
+        Serial declared_last = 0;
         OpId resumed_after = 0;  // last_id() then; the starts of all later operations went over the current link
         // The member has acknowledged a decision since its resume, or none was left to send: the link carries both
         // ways.
