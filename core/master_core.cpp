@@ -443,14 +443,18 @@ void MasterCore::examine_everything() {
 }
 
 void MasterCore::examine(const BallotKey& key) {
-    if (key.kind == proto::VOTE_OPTIMIZE_TOPOLOGY) return optimizer_.examine();
+    if (key.kind == proto::VOTE_OPTIMIZE_TOPOLOGY) {
+        optimizer_.examine();
+        if (ballots_.find(key) == nullptr) agenda_.ballots.push_back(BallotKey{proto::VOTE_UPDATE_TOPOLOGY, 0, 0});
+        return;
+    }
     Ballot* ballot = ballots_.find(key);
     if (ballot == nullptr) return;
     const auto complete = [&] { return ballot->complete(electors_of(state_, key)); };
     switch (key.kind) {
     case proto::VOTE_UPDATE_TOPOLOGY:
         if (complete())
-            admissions_.decide_update(ballots_.take(key));
+            decide_update(*ballot);
         else
             admissions_.answer_early_updates();
         break;
@@ -465,6 +469,29 @@ void MasterCore::examine(const BallotKey& key) {
     case proto::VOTE_SYNC_END: rounds_.examine_end(key.group); break;
     default: break;
     }
+}
+
+// An update admits newcomers, and from then on the votes for other calls of the whole run need theirs too. If a member
+// made such a call before its update, a newcomer stands behind that call and does not make it. If all members have made
+// it, it is decided first.
+void MasterCore::decide_update(const Ballot& update) {
+    const auto comes_first = [&](const BallotKey& key) {
+        const Ballot* other = ballots_.find(key);
+        if (other == nullptr || !other->complete(electors_of(state_, key))) return false;
+        return std::any_of(other->votes().begin(), other->votes().end(), [&](const auto& vote) {
+            const auto own = update.votes().find(vote.first);
+            return own != update.votes().end() && vote.second.serial < own->second.serial;
+        });
+    };
+    const BallotKey pending{proto::VOTE_PEERS_PENDING, 0, 0}, optimize{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
+    if (comes_first(pending)) {
+        PROBE(pending_before_update);
+        admissions_.decide_pending(ballots_.take(pending));
+        return agenda_.ballots.push_back(BallotKey{proto::VOTE_UPDATE_TOPOLOGY, 0, 0});
+    }
+    // Its survey takes a while. When it is over, the update is examined again.
+    if (comes_first(optimize)) return examine(optimize);
+    admissions_.decide_update(ballots_.take(BallotKey{proto::VOTE_UPDATE_TOPOLOGY, 0, 0}));
 }
 
 void MasterCore::give_up(const BallotKey& key, const Cause& cause) {

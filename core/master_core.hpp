@@ -88,6 +88,7 @@ private:
     void look_at_topology();
     void examine_everything();
     void examine(const BallotKey& key);
+    void decide_update(const Ballot& update);
     void give_up(const BallotKey& key, const Cause& cause) override;
 
     // reports of the parts

@@ -303,6 +303,8 @@ void draw_threads(Scenario& s, std::uint32_t on) {
     w.beside = draw.number(1, 3);
     w.beside_asks = draw.number(0, 2);
     w.beside_queued = draw.chance(500'000);
+    Draw crossed(sim::mix(s.seed, 182));
+    w.beside_crossed = w.beside_queued && w.beside_asks == 1 && crossed.chance(700'000);
     if (w.sync && (w.tags == 0 || draw.chance(400'000)))
         w.tags = 0;
     else

@@ -211,7 +211,7 @@ private:
     // --- more threads (threads.cpp) ----------------------------------------------------------------------------------
     Task<bool> membership_beside();
     Task<bool> renew_beside();
-    Task<void> ask_beside();
+    Task<void> ask_beside(core::Duration later);
     Task<void> collectives();
     Task<void> chain(std::size_t tensor);
     Task<void> synchronize_beside();
@@ -294,10 +294,10 @@ private:
     bool gate_wanted_ = false, at_gate_ = false, collectives_end_ = false, collectives_ended_ = true;
     Signal gate_, gate_reached_, chains_done_, ask_returned_, collectives_returned_;
     std::size_t chains_open_ = 0;
-    bool asking_ = false;
+    std::uint32_t asking_ = 0;  // calls of are_peers_pending on threads of their own
     core::Completion asked_;
     std::vector<Task<void>> chains_;
-    Task<void> collectives_, ask_, interrupt_, leave_again_, gang_watch_;
+    Task<void> collectives_, ask_, ask_again_, interrupt_, leave_again_, gang_watch_;
     Task<void> main_;
 };
 

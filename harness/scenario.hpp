@@ -200,6 +200,8 @@ struct Workload {
     std::uint32_t beside = 0;
     std::uint32_t beside_asks = 0;  // calls of are_peers_pending before each of these updates
     bool beside_queued = false;     // the last of them runs together with the update, on another thread
+    // Only if it is the only one: it is made twice at a time, and members make these calls in different orders.
+    bool beside_crossed = false;
 };
 
 // How often something happens in a run (harness/expectations.hpp).

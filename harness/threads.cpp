@@ -2,7 +2,9 @@
 // another one is open, and a thread that aborts or destroys the communicator while others are at work.
 //
 // A program that keeps these rules comes to its end:
-//  - All members make their run-wide calls in the same order: some calls of are_peers_pending, then an update.
+//  - All members make their run-wide calls in the same order: some calls of are_peers_pending, then an update. Or each of
+//    them is on a thread of its own, and every turn makes the same number of them: then the order may differ. A newcomer
+//    may have to join in the calls of the turn before. It stays so many behind the others, which does no harm.
 //  - One kind of collective runs beside them: all tags, or synchronizations. A member that joins in the middle of a
 //    round misses the operations that were decided before its admission, so it is at most one operation of a tag behind
 //    the others. A round launches each tag equally often and retries nothing. It ends whatever the update does.
@@ -40,16 +42,25 @@ Task<bool> Process::renew_beside() {
         gate_wanted_ = between_rounds;
         if (between_rounds && !at_gate_) co_await wait(gate_reached_);
         if (queued) {
-            asking_ = true;
+            asking_ = 1;
             ++counters_.queued;
-            ask_ = ask_beside();
+            // Called after the update if it is later.
+            const bool crossed = w.beside_crossed && w.beside_asks == 1;
+            const auto later = [&] { return crossed && draw_.chance(500'000) ? draw_.below(20 * millisecond) + 1 : 0; };
+            asked_ = {};
+            ask_ = ask_beside(later());
+            if (crossed) {
+                ++asking_;
+                ask_again_ = ask_beside(later());
+                ask_again_.start();
+            }
             ask_.start();
         }
         gate_wanted_ = false;
         notify(gate_);
         ++counters_.beside;
         failed = co_await vote(CallKind::update_topology);
-        if (asking_) co_await wait(ask_returned_);
+        if (asking_ != 0) co_await wait(ask_returned_);
         if (queued && failed.result == Result::success) failed = asked_;
     }
     if (failed.result == Result::success) co_return true;
@@ -59,10 +70,11 @@ Task<bool> Process::renew_beside() {
     co_return false;
 }
 
-Task<void> Process::ask_beside() {
-    asked_ = co_await vote(CallKind::are_peers_pending);
-    asking_ = false;
-    notify(ask_returned_);
+Task<void> Process::ask_beside(Duration later) {
+    if (later != 0) co_await sleep(later);
+    const Completion answer = co_await vote(CallKind::are_peers_pending);
+    if (asked_.result == Result::success) asked_ = answer;
+    if (--asking_ == 0) notify(ask_returned_);
 }
 
 // The thread of the collectives, round by round.

@@ -25,7 +25,8 @@
  * - Threads. Any thread may call any function, several threads at a time, also on one communicator. There are two
  *   exceptions. A handle must not be used after the call that destroys it has been made. And memory that a call or a
  *   launched operation still owns must not be written by anybody else. "const" handles are shallow: the object behind
- *   the handle may change.
+ *   the handle may change. Different votes of several threads are open at the same time, in any order. If two threads
+ *   make the same vote of all members, the second one votes when the first one has its answer.
  * - States. A communicator is new (created), connected, or lost (removed from the run, or the master is gone for
  *   good). On a lost one all world sizes read 1, calls fail as described at each function, and pcclConnect may be
  *   called again.

@@ -91,6 +91,7 @@
     X(told_again_at_resume, "membership", "decision told again at a resume")                                           \
     X(several_told_again, "membership", "resume answered with several decisions")                                      \
     X(answer_for_absent_member, "membership", "decision kept for a member that is away")                               \
+    X(pending_before_update, "voting", "a complete call for pending peers decided before a complete update")           \
     X(held_for_a_record, "membership", "message held until its record is durable")                                     \
     X(held_for_a_lost_link, "membership", "held message dropped: its link is gone")                                    \
     X(refusal_held, "membership", "refusal held until its record is durable")                                          \

@@ -225,3 +225,28 @@ TEST_CASE("a newcomer that dials again has the place that it has already") {
     run.world.say_hello(d);
     CHECK(d.refused);
 }
+
+TEST_CASE("an update waits for an optimization that its members called before, and admits its newcomers then") {
+    play::FourMembers run;
+    proto::Vote optimize, update;
+    optimize.set_kind(proto::VOTE_OPTIMIZE_TOPOLOGY);
+    update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+    for (play::Member* member : run.all) run.world.vote(*member, optimize);
+    play::Member newcomer{play::name(9)};
+    run.world.say_hello(newcomer);
+    for (play::Member* member : run.all) {
+        run.world.report_edges(*member, newcomer);
+        run.world.report_edges(newcomer, *member);
+    }
+    // The tests of the edges take a while.
+    for (play::Member* member : run.all) run.world.vote(*member, update);
+    CHECK(newcomer.answers.empty());
+    std::vector<play::Member*> everybody = run.all;
+    everybody.push_back(&newcomer);
+    run.world.pass(60 * second, everybody);
+    const std::vector<proto::Answer>& answers = run.one.answers;
+    REQUIRE(answers.size() >= 2);
+    CHECK(answers.end()[-2].has_optimize());
+    CHECK(answers.back().has_topology());
+    CHECK_FALSE(newcomer.answers.empty());
+}
