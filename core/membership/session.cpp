@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
 #include "core/links/waiting_room.hpp"
+#include "core/voting/in_vote.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
@@ -260,7 +261,8 @@ void Session::declare_again() {
         proto::PeerMessage message;
         PROBE(vote_cast_again);
         vote.set_seen(seen_);
-        if (vote.input().size() > vote_input_bytes_max_) {  // this master takes less
+        // This master may take less. Then an empty input does not fit either, if others have one that is too long.
+        if (carries_input(vote) && whole_input(vote, who_.uuid, vote_input_bytes_max_) != vote.input().size()) {
             vote.clear_input();
             vote.clear_whole();
         }

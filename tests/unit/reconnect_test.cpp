@@ -100,6 +100,62 @@ private:
     std::vector<BufferId> asked_;
 };
 
+// A member whose votes the test reads.
+class Caster {
+public:
+    Caster() : machine_(config()) { handle(Command{CommandConnect{1}}); }
+    // The master takes inputs of so many bytes in votes.
+    void welcomed(std::uint32_t bytes) {
+        handle(LinkOpened{link_});
+        proto::MasterMessage message;
+        proto::Welcome& welcome = *message.mutable_welcome();
+        welcome.set_protocol_version(wire::protocol_version);
+        welcome.set_run_id(to_bytes(name(7)));
+        welcome.set_link_key(std::string(16, 'k'));
+        welcome.set_vote_input_bytes_max(bytes);
+        welcome.set_control_bytes_max(1 << 20);
+        welcome.set_member(admitted_);
+        say(message);
+    }
+    void say(const proto::MasterMessage& message) {
+        admitted_ = admitted_ || message.has_answer();
+        const std::string body = encode(message);
+        handle(ControlArrived{link_, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
+    }
+    // It has dialled again when this returns.
+    void loses_the_master() {
+        const LinkId before = link_;
+        handle(LinkClosed{before, "reset"});
+        while (link_ == before) handle(Timer{});
+    }
+    void handle(const Event& event) {
+        Effects effects;
+        votes.clear();
+        REQUIRE(machine_.handle(now_ += millisecond, event, effects) == Status::ok);
+        machine_.check();
+        for (const Effect& effect : effects) {
+            if (const auto* open = std::get_if<OpenLink>(&effect)) link_ = open->link;
+            const auto* send = std::get_if<SendControl>(&effect);
+            proto::PeerMessage message;
+            if (send != nullptr && message.ParseFromString(send->body) && message.has_vote())
+                votes.push_back(message.vote());
+        }
+    }
+    std::vector<proto::Vote> votes;  // in the last event
+
+private:
+    static PeerConfig config() {
+        PeerConfig config;
+        config.seed = 3;
+        config.listen_port = 1;
+        return config;
+    }
+    PeerMachine machine_;
+    Instant now_ = second;
+    LinkId link_ = 0;
+    bool admitted_ = false;
+};
+
 }  // namespace
 
 TEST_CASE("a peer connects again only when no operation of the run that it lost is left") {
@@ -127,4 +183,27 @@ TEST_CASE("a connect that waits for earlier operations ends with the communicato
     peer.memory_comes();
     CHECK(peer.results.at(12) == Result::success);
     CHECK(peer.dialled() == 1);
+}
+
+TEST_CASE("inputs that a restarted master does not take are left out of the votes that are cast again") {
+    Caster peer;
+    peer.welcomed(4'096);
+    peer.say(play::admitted_as_second());
+    // Of a broadcast of 1,000 bytes to which this peer adds nothing.
+    CommandLaunch launch;
+    launch.ticket = 2;
+    launch.tag = 5;
+    launch.shape.count = 1'000;
+    launch.shape.type = DataType::u8;
+    launch.receive = 4;
+    launch.collective.kind = CollectiveKind::broadcast;
+    launch.collective.root = name(9);
+    peer.handle(Command{launch});
+    REQUIRE(peer.votes.size() == 1);
+    CHECK(peer.votes[0].whole());
+    const std::uint32_t bytes = GENERATE(999u, 1'000u);
+    peer.loses_the_master();
+    peer.welcomed(bytes);
+    REQUIRE(peer.votes.size() == 1);
+    CHECK(peer.votes[0].whole() == (bytes == 1'000));
 }
