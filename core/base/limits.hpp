@@ -31,11 +31,12 @@ struct Limits {
     // Connections with newcomers. The driver sets it so that the process has descriptors for them.
     std::uint32_t newcomer_links_max = 400;
     std::uint32_t stripes_max = 64;
-    std::uint32_t untold_max = 4 * 65'536;    // unacknowledged decisions of one member; with more it is removed
+    std::uint32_t untold_max = 4 * 65'536;      // unacknowledged decisions of one member; with more it is removed
     std::uint64_t kept_bytes_max = 256u << 20;  // of all decisions that some member has not acknowledged
-    std::uint32_t ids_per_incarnation = ~0u;  // of operations, synchronizations and tests
-    std::uint32_t journal_records = 4096;     // records since the last snapshot before the next one
-    std::uint32_t removed_kept = 4096;        // removed peers whose reason is kept; they get it when they return
+    std::uint64_t held_bytes_max = 64u << 20;   // messages for one link that wait for the disk; with more it is closed
+    std::uint32_t ids_per_incarnation = ~0u;    // of operations, synchronizations and tests
+    std::uint32_t journal_records = 4096;       // records since the last snapshot before the next one
+    std::uint32_t removed_kept = 4096;          // removed peers whose reason is kept; they get it when they return
     // Tokens of earlier resumes that a member keeps. If a lost journal contained more resumes than that, the member
     // cannot prove its seat, and is refused like a process whose seat another one resumed.
     std::uint32_t former_tokens_max = 16;

@@ -103,9 +103,11 @@ void ControlLinks::acknowledges(Link& link, std::uint64_t messages) {
 }
 
 std::vector<LinkId> ControlLinks::tick() {
-    std::vector<LinkId> late, silent;
+    std::vector<LinkId> late, full, silent;
     for (auto& [id, link] : links_) {
-        if (link.stage == Link::Stage::fresh) {
+        if (link.held_too_much && link.stage != Link::Stage::closing) {
+            full.push_back(id);
+        } else if (link.stage == Link::Stage::fresh) {
             if (turn_.now - link.opened > turn_.timeouts.handshake) late.push_back(id);
         } else if (link.stage == Link::Stage::closing) {
             // Its refusal waits for the disk, without a time-out. accept() limits the number of such links. A member that
@@ -121,6 +123,7 @@ std::vector<LinkId> ControlLinks::tick() {
         }
     }
     for (const LinkId id : late) close(id, "said nothing within the handshake time");
+    for (const LinkId id : full) close(id, "more messages wait for the disk than the limit");
     return silent;
 }
 
@@ -134,12 +137,20 @@ std::string ControlLinks::encode_for(const Link& link, proto::MasterMessage& mes
 
 void ControlLinks::say(LinkId id, proto::MasterMessage message) {
     const auto it = links_.find(id);
-    if (it == links_.end()) return;
+    if (it == links_.end() || it->second.held_too_much) return;
     if (must_wait()) {
         PROBE(held_for_a_record);
+        std::string body = encode_for(it->second, message);
+        if (!message.has_answer()) {
+            if (it->second.held_bytes + body.size() > turn_.limits.held_bytes_max) {
+                it->second.held_too_much = true;
+                return;
+            }
+            it->second.held_bytes += body.size();
+        }
         if (message.has_plan() && it->second.plans_held++ == 0) it->second.plan_held_since = turn_.now;
-        keep_held({decisions_.last_sequence(), id, encode_for(it->second, message), false, answers_a_call(message),
-                   message.has_plan(), message.has_welcome(), turn_.now});
+        keep_held({decisions_.last_sequence(), id, std::move(body), false, answers_a_call(message), message.has_plan(),
+                   message.has_welcome(), !message.has_answer(), turn_.now});
         return;
     }
     if (answers_a_call(message)) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
@@ -214,7 +225,8 @@ void ControlLinks::say_and_close(LinkId id, proto::MasterMessage message, bool h
         it->second.uuid = Uuid{};
         it->second.opened = turn_.now;
         PROBE(refusal_held);
-        keep_held({decisions_.last_sequence(), id, encode_for(link, message), true, false, false, false, turn_.now});
+        keep_held(
+            {decisions_.last_sequence(), id, encode_for(link, message), true, false, false, false, false, turn_.now});
     } else {
         links_.erase(it);
         turn_.add(SendControl{id, encode_for(link, message)});
@@ -241,6 +253,7 @@ void ControlLinks::release_held() {
         const auto it = links_.find(held.link);
         if (it == links_.end()) PROBE(held_for_a_lost_link);
         if (it == links_.end()) continue;
+        if (held.counts) it->second.held_bytes -= held.body.size();
         if (held.answer) owner_.answer_leaves(it->second.uuid, it->second.said + 1);
         if (held.welcome) welcome_leaves(it->second);
         if (held.welcome) owner_.held_welcome_leaves(it->second.uuid, turn_.now - held.since);
@@ -301,11 +314,14 @@ std::vector<LinkId> ControlLinks::of_stage(Link::Stage stage) const {
 
 void ControlLinks::check() const {
     std::uint64_t last = 0;
+    std::map<LinkId, std::uint64_t> bytes;
     for (const Held& held : held_) {
         ASSERT(held.sequence >= last);
         last = held.sequence;
+        if (held.counts) bytes[held.link] += held.body.size();
     }
     for (const auto& [id, link] : links_) {
+        ASSERT(link.held_bytes <= turn_.limits.held_bytes_max && link.held_bytes == bytes[id]);
         ASSERT(id != 0 && link.heard <= link.said && link.control_bytes >= control_bytes_least);
         ASSERT(link.stage == Link::Stage::fresh || link.stage == Link::Stage::closing || !link.uuid.is_nil());
     }

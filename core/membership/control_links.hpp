@@ -6,7 +6,8 @@
 //
 // Invariants: a message that depends on a record leaves after that record is durable. Messages that are given to say()
 // leave in that order. A link whose refusal is held stays open until the refusal has left; nothing is read from it
-// meanwhile. No frame is larger than the other end accepts.
+// meanwhile. No frame is larger than the other end accepts. The messages that are held for a link have at most
+// Limits::held_bytes_max bytes, beside answers and its refusal.
 #pragma once
 
 #include "core/base/sleep.hpp"
@@ -41,6 +42,11 @@ public:
         std::uint32_t control_bytes = control_bytes_least;  // the largest frame that the other end accepts
         std::uint32_t plans_held = 0;  // pages of a dial plan that are held until a record is durable
         Instant plan_held_since = 0;
+        // Of messages that are held for it, other than answers: the number of those is limited (Limits::untold_max).
+        std::uint64_t held_bytes = 0;
+        // More would have been held than Limits::held_bytes_max. The next tick closes the link. Until then every further
+        // message that promises something is dropped, so what has left is complete up to some decision.
+        bool held_too_much = false;
         bool welcomed = false;    // its welcome was sent
         std::uint64_t said = 0;   // messages that were sent on it
         std::uint64_t heard = 0;  // how many of them its heartbeats acknowledge
@@ -110,7 +116,10 @@ public:
     // `hold`: the message depends on a record, and is sent when that is durable. Then the link is closed.
     void say_and_close(LinkId link, proto::MasterMessage message, bool hold);
     void release_held();
-    void clear_held() { held_.clear(); }
+    void clear_held() {
+        held_.clear();
+        for (auto& [id, link] : links_) link.held_bytes = 0;
+    }
     bool holds() const { return !held_.empty(); }
     // True if a welcome for this link has waited for the disk for a tick or longer.
     bool welcome_waits(LinkId link) const;
@@ -145,6 +154,7 @@ private:
         bool answer = false;  // it answers a call
         bool plan = false;    // it is a page of a dial plan
         bool welcome = false;
+        bool counts = false;  // its bytes are among Link::held_bytes
         Instant since = 0;
     };
 

@@ -199,10 +199,10 @@ private:
 
     void see_limits(const Limits& limits) {
         const auto& [control_bytes_max, payload_bytes_max, key_bytes_max, peers_max, unregistered_links_max,
-                     newcomer_links_max, stripes_max, untold_max, kept_bytes_max, ids_per_incarnation, journal_records,
-                     removed_kept, former_tokens_max, joiner_reports_at_once, gang_name_bytes_max, gang_size_max,
-                     gang_waiting_max, votes_listed, operations_listed, removals_listed, members_named, slice_bytes,
-                     eager_bytes, long_path, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
+                     newcomer_links_max, stripes_max, untold_max, kept_bytes_max, held_bytes_max, ids_per_incarnation,
+                     journal_records, removed_kept, former_tokens_max, joiner_reports_at_once, gang_name_bytes_max,
+                     gang_size_max, gang_waiting_max, votes_listed, operations_listed, removals_listed, members_named,
+                     slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
                      vote_inputs_launched, vote_inputs_open_bytes, vote_inputs_held_bytes, vote_results_untold,
                      tags_max, concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready,
                      batch_failures_at_once, pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes,
@@ -221,6 +221,7 @@ private:
         see("stripes_max", stripes_max);
         see("untold_max", untold_max);
         see("kept_bytes_max", kept_bytes_max);
+        see("held_bytes_max", held_bytes_max, 1);  // no drawn disk hangs for so long that a link has so much
         see("ids_per_incarnation", ids_per_incarnation);
         see("journal_records", journal_records);
         see("slice_bytes", slice_bytes);

@@ -187,34 +187,3 @@ TEST_CASE("a member that resumes after snapshots and restarts is known by what i
     }
     CHECK(run.world.status().peers.size() == 2);
 }
-
-TEST_CASE("a call that members made before their update is decided first, when a grace ends with both complete") {
-    Pair run;
-    for (Member* member : {&run.a, &run.b}) run.end(*member, true);
-    run.world.restart();
-    for (Member* member : {&run.a, &run.b}) run.world.say_hello(*member);
-    proto::Vote pending, update;
-    pending.set_kind(proto::VOTE_PEERS_PENDING);
-    update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
-    Member newcomer{name(3)};
-    run.world.say_hello(newcomer);
-    for (Member* member : {&run.a, &run.b}) {
-        run.world.report_edges(*member, member == &run.a ? run.b : run.a);
-        run.world.report_edges(*member, newcomer);
-        run.world.report_edges(newcomer, *member);
-        run.world.vote(*member, pending);
-        run.world.vote(*member, update);
-    }
-    for (Member* member : {&run.a, &run.b}) run.world.resumed(*member);
-    run.world.report_edges(newcomer, run.a);
-    run.world.pass(second, {&run.a, &run.b, &newcomer});
-    // The newcomer stands behind both calls.
-    const auto has = [&](proto::Answer::KindCase kind) {
-        const auto& answers = run.a.answers;
-        return std::any_of(answers.begin(), answers.end(), [&](const proto::Answer& answer) {
-            return answer.kind_case() == kind && answer.serial() + 1 >= run.a.serial;
-        });
-    };
-    CHECK(has(proto::Answer::kTopology));
-    CHECK(has(proto::Answer::kPending));
-}

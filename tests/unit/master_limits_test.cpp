@@ -226,6 +226,33 @@ TEST_CASE("a newcomer that dials again has the place that it has already") {
     CHECK(d.refused);
 }
 
+TEST_CASE("a call that members made before their update is decided first, if a loss makes both complete") {
+    play::FourMembers run;
+    play::Member newcomer{play::name(9)};
+    run.world.say_hello(newcomer);
+    for (play::Member* member : run.all) {
+        run.world.report_edges(*member, newcomer);
+        run.world.report_edges(newcomer, *member);
+    }
+    proto::Vote pending, update;
+    pending.set_kind(proto::VOTE_PEERS_PENDING);
+    update.set_kind(proto::VOTE_UPDATE_TOPOLOGY);
+    for (play::Member* member : {&run.one, &run.three, &run.four}) {
+        run.world.vote(*member, pending);
+        run.world.vote(*member, update);
+    }
+    proto::PeerMessage leaves;
+    leaves.set_leave(true);
+    run.world.tell(run.two, leaves);
+    CHECK_FALSE(newcomer.answers.empty());
+    // The newcomer stands behind both calls, so the first one does not wait for it.
+    const std::vector<proto::Answer>& answers = run.one.answers;
+    REQUIRE(answers.size() >= 2);
+    CHECK(answers.end()[-2].kind_case() == proto::Answer::kPending);
+    CHECK(answers.end()[-2].pending());
+    CHECK(answers.back().has_topology());
+}
+
 TEST_CASE("an update waits for an optimization that its members called before, and admits its newcomers then") {
     play::FourMembers run;
     proto::Vote optimize, update;
@@ -249,4 +276,34 @@ TEST_CASE("an update waits for an optimization that its members called before, a
     CHECK(answers.end()[-2].has_optimize());
     CHECK(answers.back().has_topology());
     CHECK_FALSE(newcomer.answers.empty());
+}
+
+TEST_CASE("a link for which too much waits for the disk is closed, and its member is told everything when it resumes") {
+    Limits limits;
+    limits.held_bytes_max = 1'500;
+    play::FourMembers run({}, limits);
+    play::Member& member = run.one;
+    const std::size_t before = member.answers.size();
+    run.world.hold_disk(true);
+    proto::Vote vote;
+    vote.set_kind(proto::VOTE_PEERS_PENDING);
+    for (play::Member* each : run.all) run.world.vote(*each, vote);
+    // The warnings that its votes wait are held behind the answer.
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        vote.set_kind(proto::VOTE_START);
+        vote.set_id(i);
+        vote.mutable_shape()->set_count(10);
+        run.world.vote(member, vote);
+    }
+    run.world.pass(35 * second, run.all);
+    CHECK(member.closed);
+    CHECK_FALSE(run.two.closed);
+    CHECK_THAT(run.world.logged, Catch::Contains("more messages wait for the disk than the limit"));
+    run.world.check();
+    member.closed = false;
+    run.world.say_hello(member);
+    run.world.hold_disk(false);
+    CHECK_FALSE(member.closed);
+    CHECK(member.answers.size() == before + 1);
+    run.world.check();
 }
