@@ -358,6 +358,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     fit_collectives(s);
     fit_computes(s);
     fit_disks(s);
+    fit_kept(s);
     s.patience = patience_of(s);
     return s;
 }

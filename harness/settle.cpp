@@ -66,9 +66,7 @@ void fit_limits(Scenario& s) {
     // With uneven limits, names must also fit the machine with the smallest limit.
     const std::uint32_t least = std::max(control_bytes_least, l.control_bytes_max / (s.uneven_limits ? 2 : 1));
     s.workload.key_bytes = std::min({s.workload.key_bytes, l.key_bytes_max, least - key_overhead});
-    l.untold_max = std::max(l.untold_max, 64 + 8 * s.workload.tags);
-    const std::uint64_t decision = 1'000 + 40 * s.peers.size() + 2 * l.vote_input_bytes_max;
-    l.kept_bytes_max = std::max(l.kept_bytes_max, decision * l.untold_max);
+    fit_kept(s);
     // Each machine must be able to take what the run asks for.
     l.peers_max = std::max(l.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     l.tags_max = std::max(l.tags_max, s.workload.tags);
@@ -135,6 +133,8 @@ void fit_timeouts(Scenario& s) {
     // A text as long as a frame must not take seconds.
     if (s.limits.control_bytes_max > 8'192 || n.rate_low < 100'000 || n.window_low < 2'000)
         s.world.long_texts_per_million = 0;
+    // A dial must have the time for a round trip.
+    s.timeouts.dial = std::max(s.timeouts.dial, 2 * round_trip_of(s) + 4 * s.world.timer_late_max);
     // A short vote limit is kept only if nothing but the master delays anybody.
     const Duration usual = 5 * second + 2 * s.workload.compute_max;
     if (s.timeouts.vote == 0 || s.timeouts.vote >= usual) return;
@@ -360,6 +360,14 @@ void fit_computes(Scenario& s) {
         if (f.kind == FaultKind::slow_compute)
             f.value = std::min<std::uint64_t>(f.value % 1000, static_cast<std::uint64_t>(most - 1));
     }
+}
+
+void fit_kept(Scenario& s) {
+    Limits& l = s.limits;
+    const std::uint32_t untold = 64 + 8 * s.workload.tags;
+    const std::uint64_t decision = 1'000 + 40 * s.peers.size() + 2 * l.vote_input_bytes_max;
+    l.untold_max = std::max(l.untold_max, untold);
+    l.kept_bytes_max = std::max(l.kept_bytes_max, decision * untold);
 }
 
 void fit_disks(Scenario& s) {

@@ -32,6 +32,8 @@ void fit_computes(Scenario& scenario);
 // is waited for, and the master does not give up the receiver before.
 inline constexpr Duration staging_time_outs = 12;
 void fit_disks(Scenario& scenario);
+// The master keeps at least the decisions that a member without fault may leave unacknowledged for a moment.
+void fit_kept(Scenario& scenario);
 
 // Threads that work beside each other wait for the rounds of others: there is only one kind of collective, no decision
 // that depends on a call from which all have just returned, and no limit on votes (harness/threads.cpp).

@@ -59,6 +59,16 @@ TEST_CASE("times that depend on each other fit, whichever was drawn last") {
     CHECK(far_master.timeouts.dial >= 4 * far_master.world.network.latency_high);
 }
 
+TEST_CASE("a dial has the time for a round trip after a change of the latency") {
+    Scenario far = generate(1);
+    sim::NetworkParameters& n = far.world.network;
+    n.latency_high = 1'500 * core::millisecond;
+    n.jitter_per_mille = 100;
+    far.timeouts.dial = core::second;
+    settle(far);
+    CHECK(far.timeouts.dial >= 3'300 * core::millisecond);
+}
+
 TEST_CASE("what the generator draws is settled") {
     // Some of its scenarios break such a rule on purpose: those about the limit on votes, or about windows. Beside a member
     // that lies the limit is always short.
