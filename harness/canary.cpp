@@ -68,6 +68,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a call that the limit on votes did not end", "waiting"},
                           {"a state that a member had and that was lost", "election"},
                           {"a collective that the master gave up for nothing", "progress"},
+                          {"a newcomer refused as a copy of itself", "admission"},
                           {"one wrong byte in what all gathered", "value"},
                           {"one wrong byte in what one member gathered", "parity"},
                           {"one wrong byte in a piece of a reduction", "value"},
@@ -382,6 +383,14 @@ void tamper(Ledger& ledger, Lie lie) {
     if (lie == Lie::told_of_no_revocation) {
         for (Life& life : ledger.lives) {
             if (life.lost) life.causes = {make_cause<CauseKind::removed>(make_cause<CauseKind::revoked>())};
+        }
+        return;
+    }
+    if (lie == Lie::newcomer_superseded) {
+        for (VoteFact& fact : ledger.votes) {
+            if (fact.kind != CallKind::connect) continue;
+            fact.completion.result = Result::master_connection_failed;
+            fact.completion.cause = make_cause<CauseKind::superseded>();
         }
         return;
     }

@@ -69,8 +69,9 @@ enum class Lie : std::uint8_t {
     fails_for_nothing,   // operations failed for all members without a cause
     waits_for_an_idler,  // a call waits much longer than the limit on votes for a program that makes none
     // What machines alone see.
-    state_lost,          // the members elected again, although one had received all of the state
-    given_up_by_master,  // the master gave up a collective that no lasting fault touched
+    state_lost,           // the members elected again, although one had received all of the state
+    given_up_by_master,   // the master gave up a collective that no lasting fault touched
+    newcomer_superseded,  // a newcomer was refused as if another process had its seat
     // Collectives other than an all-reduce.
     gather_of_all,          // the same wrong byte in what all members gathered
     gather_of_one,          // a wrong byte in what one member gathered

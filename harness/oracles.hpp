@@ -25,6 +25,8 @@ sim::Violation check_votes(const Scenario& scenario, const Ledger& ledger, Excus
 sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // admission: within a bound, a newcomer that can be reached is pending or admitted, as long as members go on working.
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
+// admission: no newcomer is turned away without a reason that holds.
+sim::Violation check_refusals(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // waiting: the limit on votes ends a call that waits for a program that makes none.
 sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // steady: if nothing goes wrong, no reduction and no synchronization fails, however long it takes.

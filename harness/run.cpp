@@ -437,6 +437,8 @@ private:
         }
         if (const sim::Violation lost = check_losses(scenario_, shared_.ledger, excuses_); !lost.oracle.empty())
             return world_.violate(lost.oracle, lost.reason);
+        if (const sim::Violation refused = check_refusals(scenario_, shared_.ledger, excuses_); !refused.oracle.empty())
+            return world_.violate(refused.oracle, refused.reason);
         if (const sim::Violation late = check_revocations(scenario_, shared_.ledger); !late.oracle.empty())
             return world_.violate(late.oracle, late.reason);
         world_.check_replay(master_config());

@@ -1,0 +1,59 @@
+#include "core/base/format.hpp"
+#include "harness/facts.hpp"
+#include "harness/oracles.hpp"
+#include "net-sim/describe.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness {
+
+using namespace core;
+
+namespace {
+
+// Whether the master may have counted as many peers as the limit allows, beside the one that asks.
+bool may_be_full(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses, const VoteFact& own) {
+    std::size_t others = 0;
+    for (const Life& life : ledger.lives) {
+        others += life.asked_at < own.end && excuses.counted_until(life.gone_at) >= own.begin ? 1 : 0;
+    }
+    others += ledger.stranger_hellos.size();
+    return others > scenario.limits.peers_max;
+}
+
+// Whether nothing explains that the newcomer was turned away for this reason. Reasons that depend on its path to the
+// master are not judged here.
+bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, const VoteFact& own) {
+    const Cause& why = own.completion.cause;
+    const std::uint32_t node = ledger.lives[own.life].node;
+    const auto touched = [&](Excuse kind) { return excuses.touched(node, own.begin, own.end, kind); };
+    const auto ended = [&](bool told) { return excuses.run_ended(node, own.begin, own.end, told); };
+    if (why.has(CauseKind::superseded)) return !touched(Excuse::copied_token) && !touched(Excuse::lost_journal);
+    if (why.has(CauseKind::journal_lost) || why.has(CauseKind::other_run))
+        return !excuses.touched(node, own.begin, own.end) && !ended(false);
+    if (why.has(CauseKind::master_stopped)) return !ended(true);
+    if (why.has(CauseKind::run_full)) return !may_be_full(scenario, ledger, excuses, own);
+    if (why.has(CauseKind::revoked)) {
+        return std::none_of(ledger.revocations.begin(), ledger.revocations.end(),
+                            [&](const auto& one) { return one.node == node && one.at <= own.end; });
+    }
+    return why.has(CauseKind::identity_differs) || why.has(CauseKind::group_not_allowed) ||
+           why.has(CauseKind::versions_differ);
+}
+
+}  // namespace
+
+sim::Violation check_refusals(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
+    for (const VoteFact& own : ledger.votes) {
+        if (own.kind != CallKind::connect || own.end == open_end || own.completion.result == Result::success ||
+            ledger.lives[own.life].liar)
+            continue;
+        if (refused_for_nothing(scenario, ledger, excuses, own))
+            return {"admission", formatted("{} was turned away [{} us .. {} us] without a reason: {}",
+                                           ledger.name(own.life), own.begin / microsecond, own.end / microsecond,
+                                           to_text(own.completion.cause))};
+    }
+    return {};
+}
+
+}  // namespace pccl::harness
