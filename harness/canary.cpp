@@ -69,6 +69,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a state that a member had and that was lost", "election"},
                           {"a collective that the master gave up for nothing", "progress"},
                           {"a newcomer refused as a copy of itself", "admission"},
+                          {"one revision of two schemas", "schema"},
                           {"one wrong byte in what all gathered", "value"},
                           {"one wrong byte in what one member gathered", "parity"},
                           {"one wrong byte in a piece of a reduction", "value"},
@@ -438,6 +439,7 @@ void tamper(Ledger& ledger, Lie lie) {
             fact.completion.cause = make_cause<CauseKind::member_did_not_finish>(Uuid{}, Cause{});
         }
         break;
+    case Lie::two_schemas: sync[0]->schema = 1; break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
     case Lie::state_of_all:
         for (SyncFact* fact : sync) fact->after[0] ^= 1;

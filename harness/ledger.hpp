@@ -90,7 +90,7 @@ struct SyncFact {
     Instant answered = open_end;  // when the machine answered; the application sees the answer at `end`
     Instant end = open_end;
     std::uint64_t revision = 0;  // submitted
-    bool odd_schema = false;     // with a key that the others do not have
+    std::uint32_t schema = 0;    // 0: that of the others; else in what it differs (Process::odd_schema)
     core::SyncStrategy strategy = core::SyncStrategy::enforce_popular;
     core::Completion completion;
     std::vector<std::uint8_t> before, after;          // all entries that must be equal, concatenated

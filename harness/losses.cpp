@@ -20,7 +20,7 @@ bool misfit(const Ledger& ledger, const SyncFact& own, Duration seat_kept) {
         const bool gave_up = other.end != open_end && other.completion.result != Result::success;
         if (other.end != open_end && other.end + (gave_up ? seat_kept : 0) <= own.begin) return false;
         const bool both_send = own.strategy == SyncStrategy::send_only && other.strategy == SyncStrategy::send_only;
-        return other.revision != own.revision || own.odd_schema != other.odd_schema ||
+        return other.revision != own.revision || own.schema != other.schema ||
                (own.strategy == SyncStrategy::enforce_popular) != (other.strategy == SyncStrategy::enforce_popular) ||
                (both_send && own.before != other.before);
     });

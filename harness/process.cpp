@@ -541,22 +541,46 @@ void Process::save_checkpoint() {
     for (const StateEntry& entry : entries_) checkpoint_->entries.push_back(memory(entry.buffer));
 }
 
-std::vector<std::uint8_t> Process::state_bytes(bool may_differ) {
+// Changes one entry so that it fits that of no other member, except one with the same change. Returns which change.
+std::uint32_t Process::odd_schema(Schema& schema) {
+    StateEntry& odd = schema.back();
+    sim::Draw draw(mix(scenario_.seed, mix(860, mix(node_, number_))));
+    const std::uint64_t way = draw.below(4);
+    if (way == 1) {
+        odd.allow_content_inequality = !odd.allow_content_inequality;
+        return 2;
+    }
+    if (way == 2 && odd.count > 1) {
+        --odd.count;
+        return 3;
+    }
+    for (std::uint32_t i = 0; way == 3 && i < data_type_count; ++i) {
+        const auto type = static_cast<DataType>(i);
+        if (type == odd.type || element_bytes(type) != element_bytes(odd.type)) continue;
+        odd.type = type;
+        return 4;
+    }
+    odd.name.back() = '!';  // as long as before
+    return 1;
+}
+
+std::vector<std::uint8_t> Process::state_bytes(const Schema& schema, bool may_differ) {
     std::vector<std::uint8_t> all;
-    for (const StateEntry& entry : entries_) {
+    for (const StateEntry& entry : schema) {
         if (entry.allow_content_inequality != may_differ) continue;
         const std::vector<std::uint8_t>& bytes = memory(entry.buffer);
-        all.insert(all.end(), bytes.begin(), bytes.end());
+        const std::uint64_t size = entry.count * element_bytes(entry.type);
+        all.insert(all.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
     }
     return all;
 }
 
 // Counted in whole chunks of an entry, because chunks are transferred whole.
-std::uint64_t Process::changed_bytes(const SyncFact& fact) const {
+std::uint64_t Process::changed_bytes(const Schema& schema, const SyncFact& fact) const {
     if (fact.before == fact.after && fact.own_before == fact.own_after) return 0;
     std::size_t at = 0, own_at = 0;
     std::uint64_t changed = 0;
-    for (const StateEntry& entry : entries_) {
+    for (const StateEntry& entry : schema) {
         const bool own = entry.allow_content_inequality;
         const std::vector<std::uint8_t>& before = own ? fact.own_before : fact.before;
         const std::vector<std::uint8_t>& after = own ? fact.own_after : fact.after;
@@ -595,18 +619,21 @@ Task<Completion> Process::sync() {
     fact.begin = now();
     fact.revision = revision_;
     fact.strategy = strategy();
-    fact.before = state_bytes(false);
-    fact.own_before = state_bytes(true);
+    Schema schema = entries_;
+    if (odd_schema_ && !schema.empty()) fact.schema = odd_schema(schema);
+    odd_schema_ = false;
+    fact.before = state_bytes(schema, false);
+    fact.own_before = state_bytes(schema, true);
     ledger_.syncs.push_back(std::move(fact));
     CommandSync command;
     command.revision = revision_;
     command.strategy = ledger_.syncs[index].strategy;
-    command.entries = entries_;
-    if (odd_schema_ && !command.entries.empty()) {
-        command.entries.back().name.back() = '!';  // as long as before
-        ledger_.syncs[index].odd_schema = true;
-    }
-    odd_schema_ = false;
+    command.entries = schema;
+    // The order in which a program names its entries is of no account.
+    if (!schema.empty())
+        std::rotate(command.entries.begin(),
+                    command.entries.begin() + static_cast<std::ptrdiff_t>(number_ % schema.size()),
+                    command.entries.end());
     const Completion c = co_await call(CallKind::sync, std::move(command));
     SyncFact& done = ledger_.syncs[index];
     done.answered = answered_at_;
@@ -614,9 +641,9 @@ Task<Completion> Process::sync() {
     done.completion = c;
     sync_failed_ = c.result != Result::success;
     if (!sync_failed_) epoch_synced_ = c.epoch;
-    done.after = state_bytes(false);
-    done.own_after = state_bytes(true);
-    done.changed_bytes = changed_bytes(done);
+    done.after = state_bytes(schema, false);
+    done.own_after = state_bytes(schema, true);
+    done.changed_bytes = changed_bytes(schema, done);
     if (c.result == Result::success) {
         ++counters_.syncs;
         was_member(done.life, done.begin);

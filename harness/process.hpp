@@ -235,8 +235,10 @@ private:
     void refill(Tensor& tensor);
     void check_geometry(const Tensor& tensor, const LaunchFact& fact);
     void check_untouched(Tensor& tensor, const char* moment);
-    std::vector<std::uint8_t> state_bytes(bool may_differ);
-    std::uint64_t changed_bytes(const SyncFact& fact) const;
+    using Schema = std::vector<core::StateEntry>;
+    std::vector<std::uint8_t> state_bytes(const Schema& schema, bool may_differ);
+    std::uint64_t changed_bytes(const Schema& schema, const SyncFact& fact) const;
+    std::uint32_t odd_schema(Schema& schema);
     std::vector<std::uint8_t>& memory(core::BufferId id);
     template <class T>
     void shuffle(std::vector<T>& items) {
@@ -280,7 +282,7 @@ private:
     bool sync_failed_ = false;         // the last one failed; the next one enforces
     sim::Draw strategies_;
     bool hasty_ = false;       // the revision was raised after a failure
-    bool odd_schema_ = false;  // the next sync has a key that the others do not know
+    bool odd_schema_ = false;  // the next sync has another schema than the others
     // Another thread that aborts or destroys the communicator.
     sim::Draw interrupts_;
     Instant interrupted_at_ = core::never;  // of this membership

@@ -212,6 +212,7 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                                  text(ledger, own)};
         bool false_offer = false, false_offer_of_a_veteran = false;
         const SyncFact* other_content = nullptr;
+        const SyncFact* other_schema = nullptr;
         index.groups.at(own.group).near(own.begin, own.end, [&](std::size_t k) {
             const SyncFact& other = ledger.syncs[k];
             if (k == i || other_content != nullptr || !overlap(own.begin, own.end, other.begin, other.end)) return;
@@ -229,11 +230,17 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
                 return;
             // A removed peer may read its answer late. By then the group may have ended and begun again at revision 0.
             if (ledger.gone_by(own.life, other.begin) || ledger.gone_by(other.life, own.begin)) return;
+            if (other.completion.revision == own.completion.revision && other.schema != own.schema &&
+                !forgotten(excuses, ledger, own, other))
+                other_schema = &other;
             // An older journal lacks the outcome that one of them got.
             if (other.completion.revision == own.completion.revision && other.after != own.after &&
                 !forgotten(excuses, ledger, own, other))
                 other_content = &other;
         });
+        if (other_schema != nullptr)
+            return {"schema", formatted("one revision, two schemas:\n    {}\n    {}", text(ledger, own),
+                                        text(ledger, *other_schema))};
         if (other_content != nullptr) {
             return {"parity", formatted("one revision, two contents:\n    {}\n    {}", text(ledger, own),
                                         text(ledger, *other_content))};
