@@ -243,6 +243,10 @@ private:
                 std::min(config.limits.key_bytes_max, config.limits.control_bytes_max - key_overhead);
         }
         config.timeouts = scenario_.timeouts;
+        // The master's value is valid for all.
+        const std::uint64_t own = mix(scenario_.seed, mix(861, node)) % 8;
+        if (own == 0) config.timeouts.peer *= 4;
+        if (own == 1) config.timeouts.peer /= 4;
         if (reach_ != nullptr) reach_->peer(config);
         world_.start_peer(node, config);
         processes_[node] = std::make_unique<Process>(program_world_, scenario_, shared_, node, process_count_);
