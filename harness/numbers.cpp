@@ -206,8 +206,23 @@ std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId i
     return {};
 }
 
+// All completions of one epoch tell the same sizes of the run.
+std::string Numbers::sizes(const Completion& completion) {
+    if (!epochs_differ_ || completion.epoch == 0) return {};
+    const Attributes& own = completion.attributes;
+    const Attributes& first = sizes_.try_emplace(completion.epoch, own).first->second;
+    if (own.global_world == first.global_world && own.groups == first.groups &&
+        own.largest_group == first.largest_group && own.gangs == first.gangs)
+        return {};
+    return formatted("epoch {} was told with {} members, {} groups, a largest one of {} and {} gangs, and with {}, {}, "
+                     "{} and {}",
+                     completion.epoch, first.global_world, first.groups, first.largest_group, first.gangs,
+                     own.global_world, own.groups, own.largest_group, own.gangs);
+}
+
 void Numbers::told(std::uint32_t node, const Command& command, const Completion& completion) {
     if (node >= told_.size() || node == 0) return;
+    if (const std::string differ = sizes(completion); !differ.empty()) return world_.violate("membership", differ);
     sim::Driver& driver = *world_.driver(node);
     const PeerMachine* peer = driver.machine().peer();
     if (peer == nullptr) return;

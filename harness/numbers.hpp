@@ -12,6 +12,7 @@
 #include "net-sim/world.hpp"
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,7 +24,11 @@ public:
     Numbers(sim::World& world, const Scenario& scenario) : world_(world), scenario_(scenario) {
         told_.resize(scenario.peers.size() + 1);
         // The status follows from the journal, so it is checked only if no fault concerns the journal.
-        for (const Fault& fault : scenario.faults) journal_is_safe_ &= !concerns_the_journal(fault.kind);
+        for (const Fault& fault : scenario.faults) {
+            journal_is_safe_ &= !concerns_the_journal(fault.kind);
+            epochs_differ_ &= !concerns_the_journal(fault.kind) || fault.kind == FaultKind::crash_master ||
+                              fault.kind == FaultKind::aimed_master;
+        }
     }
     // Called for each completion of a peer, before the application gets it.
     void told(std::uint32_t node, const core::Command& command, const core::Completion& completion);
@@ -47,6 +52,7 @@ private:
     std::string bytes_of_many(sim::Carried& carried, const core::Completion& completion, bool all);
     std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion, bool& unsure);
     std::string statistics(const Told& told, sim::Driver& driver) const;
+    std::string sizes(const core::Completion& completion);
     std::string status(const Told& told, const core::PeerMachine& peer, core::GroupId group,
                        const core::Command& command, const core::Completion& completion) const;
 
@@ -55,6 +61,8 @@ private:
     std::vector<Told> told_;  // per node
     std::uint32_t looks_ = 0;
     bool journal_is_safe_ = true;
+    bool epochs_differ_ = true;                        // no two epochs have the same number
+    std::map<std::uint64_t, core::Attributes> sizes_;  // by epoch
 };
 
 // Compares the byte counts of successes with the geometry of the ring, or with the content that changed.

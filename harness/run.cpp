@@ -126,6 +126,11 @@ public:
         if (injector_.lied(node)) return;
         if (lie_ == Lie::update_not_counted && std::get_if<CommandUpdateTopology>(&command) != nullptr)
             numbers_.told(node, command, completion);
+        if (lie_ == Lie::sizes_apart && std::get_if<CommandAwait>(&command) != nullptr) {
+            Completion apart = completion;
+            ++apart.attributes.groups;
+            return numbers_.told(node, command, apart);
+        }
         if (lie_ != Lie::status_of_before) return numbers_.told(node, command, completion);
         Completion later = completion;
         later.epoch += 1'000;
