@@ -71,6 +71,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a newcomer refused as a copy of itself", "admission"},
                           {"one revision of two schemas", "schema"},
                           {"another number of groups in the same epoch", "membership"},
+                          {"peers that are pending and do not exist", "admission"},
                           {"one wrong byte in what all gathered", "value"},
                           {"one wrong byte in what one member gathered", "parity"},
                           {"one wrong byte in a piece of a reduction", "value"},
@@ -464,6 +465,9 @@ void tamper(Ledger& ledger, Lie lie) {
             fact->completion.pending = !fact->completion.pending;
         }
         break;
+    case Lie::pending_for_nobody:
+        for (VoteFact& fact : ledger.votes) fact.completion.pending |= fact.kind == CallKind::are_peers_pending;
+        break;
     case Lie::sender_received:
         for (SyncFact* fact : sync) {
             fact->strategy = SyncStrategy::send_only;
@@ -525,7 +529,7 @@ std::vector<CanaryLine> run_canary() {
         Scenario scenario = quiet();
         RunOptions options;
         options.lie = static_cast<Lie>(i);
-        scenario.workload.pump = options.lie == Lie::pending_to_one;
+        scenario.workload.pump = options.lie == Lie::pending_to_one || options.lie == Lie::pending_for_nobody;
         scenario.world.symbolic = options.lie == Lie::part_not_written;
         if (options.lie == Lie::groups_of_one) {
             // Members that wait for a third one keep updating. A newcomer updates in its first turn.

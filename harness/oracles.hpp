@@ -27,6 +27,8 @@ sim::Violation check_blames(const Scenario& scenario, const Ledger& ledger, Excu
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // admission: no newcomer is turned away without a reason that holds.
 sim::Violation check_refusals(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
+// admission: if members are told that peers are pending, and nothing changes, their next update admits some.
+sim::Violation check_pending(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // waiting: the limit on votes ends a call that waits for a program that makes none.
 sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // steady: if nothing goes wrong, no reduction and no synchronization fails, however long it takes.

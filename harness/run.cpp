@@ -459,6 +459,8 @@ private:
         }
         if (const sim::Violation late = check_admissions(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
             return world_.violate(late.oracle, late.reason);
+        if (const sim::Violation none = check_pending(scenario_, shared_.ledger, excuses_); !none.oracle.empty())
+            return world_.violate(none.oracle, none.reason);
         if (const sim::Violation late = check_vote_limit(scenario_, shared_.ledger, excuses_); !late.oracle.empty())
             return world_.violate(late.oracle, late.reason);
         if (const sim::Violation failed = check_steadiness(scenario_, shared_.ledger); !failed.oracle.empty())
