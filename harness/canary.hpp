@@ -75,6 +75,7 @@ enum class Lie : std::uint8_t {
     two_schemas,          // members with different entries synchronized with each other
     sizes_apart,          // an operation tells another number of groups than the update before it
     pending_for_nobody,   // all members are told that peers are pending, and none is
+    let_through,          // an update beside a launched tag was carried out
     // Collectives other than an all-reduce.
     gather_of_all,          // the same wrong byte in what all members gathered
     gather_of_one,          // a wrong byte in what one member gathered

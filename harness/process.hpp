@@ -239,6 +239,7 @@ private:
     std::vector<std::uint8_t> state_bytes(const Schema& schema, bool may_differ);
     std::uint64_t changed_bytes(const Schema& schema, const SyncFact& fact) const;
     std::uint32_t odd_schema(Schema& schema);
+    Task<void> call_beside_a_launch();
     std::vector<std::uint8_t>& memory(core::BufferId id);
     template <class T>
     void shuffle(std::vector<T>& items) {

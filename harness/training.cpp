@@ -195,6 +195,28 @@ Task<bool> Process::optimize() {
     co_return co_await still_member(c);
 }
 
+// Sometimes makes a call that must wait until every launched tag was awaited.
+Task<void> Process::call_beside_a_launch() {
+    sim::Draw draw(sim::mix(scenario_.seed, sim::mix(862, sim::mix(number_, ledger_.launches.size()))));
+    if (!draw.chance(lie_ == Lie::let_through ? 1'000'000 : 4'000)) co_return;
+    Completion early;
+    const std::uint64_t which = draw.below(3);
+    if (which == 0) {
+        early = co_await call(CallKind::update_topology, CommandUpdateTopology{});
+    } else if (which == 1) {
+        early = co_await call(CallKind::optimize, CommandOptimizeTopology{});
+    } else {
+        CommandSync command;
+        command.revision = revision_;
+        command.entries = entries_;
+        early = co_await call(CallKind::sync, std::move(command));
+    }
+    if (lie_ == Lie::let_through) early.result = Result::success;
+    const bool lost = early.attributes.global_world < 2 || attributes_.global_world < 2;
+    if (early.result != Result::pending_async_ops && !lost && !destroyed())
+        world_.violate("contract", std::string("a call beside a launched tag gave ") + sim::to_text(early.result));
+}
+
 // Launches all tags at once and awaits them in a random order. If a tag failed because a member was lost, all members
 // retry it.
 Task<bool> Process::reduce_all() {
@@ -219,6 +241,7 @@ Task<bool> Process::reduce_all() {
                 continue;
             }
             launched.push_back(i);
+            co_await call_beside_a_launch();
             if (draw_.chance(w.twice_per_mille * 1000)) {
                 CommandLaunch again;
                 again.tag = tensors_[i].tag;
