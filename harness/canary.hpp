@@ -76,6 +76,8 @@ enum class Lie : std::uint8_t {
     sizes_apart,          // an operation tells another number of groups than the update before it
     pending_for_nobody,   // all members are told that peers are pending, and none is
     let_through,          // an update beside a launched tag was carried out
+    warned_again,         // the master warns of a vote a second time
+    voter_named,          // the master waits for a member that has voted
     // Collectives other than an all-reduce.
     gather_of_all,          // the same wrong byte in what all members gathered
     gather_of_one,          // a wrong byte in what one member gathered

@@ -17,6 +17,7 @@
 #include "harness/sends.hpp"
 #include "harness/simulated_world.hpp"
 #include "harness/stillness.hpp"
+#include "harness/vote_warnings.hpp"
 
 #include <algorithm>
 #include <csetjmp>
@@ -36,8 +37,9 @@ public:
         : scenario_(scenario), world_(Injector::nodes_for(scenario), Injector::strangers_from(scenario), scenario.world,
                                       scenario.seed, *this),
           reach_(options.reach), program_world_(world_, process_finished, options.reach), excuses_(scenario),
-          numbers_(world_, scenario), rings_(world_, scenario), processes_(nodes()),
-          injector_(world_, scenario, *this, excuses_), stillness_(scenario), seed_(scenario.seed) {
+          numbers_(world_, scenario), rings_(world_, scenario), warnings_(world_, scenario, shared_.ledger),
+          processes_(nodes()), injector_(world_, scenario, *this, excuses_), stillness_(scenario),
+          seed_(scenario.seed) {
         world_.trace().write_to(options.trace);
         world_.trace().keep_hashes(options.keep_hashes);
         // Programs work as long as there are faults, and while they wait for others.
@@ -66,6 +68,7 @@ public:
         excuses_.refuse(options.refused);
         lie_ = options.lie;
         if (lie_ == Lie::ring_dearer) rings_.lie();
+        if (lie_ == Lie::voter_named) warnings_.lie();
         if (lie_ == Lie::goes_round) stillness_.lie();
         if (lie_ == Lie::kept_at_rest) world_.lie(sim::Untruth::kept_at_rest);
         if (lie_ == Lie::record_lost) world_.lie(sim::Untruth::record_lost);
@@ -126,6 +129,10 @@ public:
         if (injector_.lied(node)) return;
         if (lie_ == Lie::update_not_counted && std::get_if<CommandUpdateTopology>(&command) != nullptr)
             numbers_.told(node, command, completion);
+        if (lie_ == Lie::warned_again) logged("vote 'update topology' has waited 9 s for peer 1 (in no call)");
+        if (lie_ == Lie::voter_named)
+            logged(formatted("vote 'update topology' has waited 0 s for {} (in no call)",
+                             short_name(world_.driver(node)->machine().peer()->uuid())));
         if (lie_ == Lie::sizes_apart && std::get_if<CommandAwait>(&command) != nullptr) {
             Completion apart = completion;
             ++apart.attributes.groups;
@@ -151,7 +158,10 @@ public:
         removed_ += mates + (left ? 0 : 1);
         last_removal_ = world_.now();
     }
-    void logged(const std::string& text) override { rings_.logged(text); }
+    void logged(const std::string& text) override {
+        rings_.logged(text);
+        warnings_.logged(text, injector_.first_at());
+    }
     void attributes_set(std::uint32_t node, const Attributes& attributes) override {
         if (processes_[node] != nullptr) processes_[node]->attributes_set(attributes);
     }
@@ -284,6 +294,7 @@ private:
         if (world_.alive(world_.master())) return;
         ++master_count_;
         rings_.master_began();
+        warnings_.master_began();
         if (reach_ != nullptr) reach_->master(master_config());
         world_.start_master(master_config());
         injector_.process_began(world_.master());
@@ -492,9 +503,10 @@ private:
     Excuses excuses_;
     Numbers numbers_;
     Rings rings_;
+    Shared shared_;
+    VoteWarnings warnings_;
     std::vector<std::unique_ptr<Process>> processes_;
     Injector injector_;
-    Shared shared_;
     Stillness stillness_;
     std::uint32_t process_count_ = 0;
     std::set<std::uint64_t> process_seeds_;  // all used ones: two processes must never be the same peer
