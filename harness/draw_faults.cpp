@@ -297,6 +297,31 @@ void draw_vote_limits(Scenario& s, Draw& draw) {
     }
 }
 
+// Programs of several members never call again, from the same moment on. The limit on votes must remove all of them: the
+// others go on.
+void draw_lasting_idlers(Scenario& s, Draw& draw) {
+    s.faults.clear();
+    while (s.peers.size() < 4) s.peers.push_back(PeerPlan(s.peers.back()));
+    for (PeerPlan& plan : s.peers) {
+        plan.group = 0;
+        plan.rejoins = true;
+        plan.turns = std::max(plan.turns, 10u);
+    }
+    s.core = {1, 2};
+    s.claim = Claim::core;
+    // Newcomers wait for ever if all members are idle, because no vote is open then. So the core comes first.
+    for (std::size_t i = 0; i < s.peers.size(); ++i)
+        s.peers[i].start = i < 2 ? 0 : draw.between(500 * millisecond, second);
+    Fault idle;
+    idle.kind = FaultKind::hang;
+    idle.trigger = trigger_of<Complete>();
+    idle.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(20, 200));
+    idle.duration = 2 * s.timeouts.vote;
+    idle.forever = true;
+    for (idle.a = 3; idle.a <= s.peers.size(); ++idle.a) s.faults.push_back(idle);
+    s.chaos_end = std::max(s.chaos_end, 10 * second);
+}
+
 // The port of one member closes: nobody can dial it, but it dials everybody. The others go on without it.
 void draw_closed_port(Scenario& s, Draw& draw, std::uint32_t on) {
     clear_paths(s);
@@ -487,13 +512,17 @@ void draw_faults(Scenario& s, Draw& draw, std::uint32_t on) {
     Draw frozen(mix(s.seed, 161));
     if ((on & class_pause) && frozen.chance(80'000)) draw_frozen_master(s, frozen, on);
     Draw limits(mix(s.seed, 165));
-    if ((on & class_slow) && s.peers.size() > 1 && limits.chance(40'000)) draw_vote_limits(s, limits);
+    if ((on & class_slow) && s.peers.size() > 1 && limits.chance(40'000)) {
+        draw_vote_limits(s, limits);
+        Draw idlers(mix(s.seed, 450));
+        if (s.workload.tags != 0 && !(on & class_gangs) && idlers.chance(300'000)) draw_lasting_idlers(s, idlers);
+    }
     Draw busy(mix(s.seed, 162));
     if ((on & class_slow) && s.peers.size() > 2 && busy.chance(40'000)) draw_busy_group(s, busy);
     Draw hidden(mix(s.seed, 163));
     if ((on & class_journal) && s.peers.size() > 1 && hidden.chance(100'000)) draw_hidden_loss(s, hidden);
     // A gang that loses a member for ever is no core.
-    if (draw.chance(600'000) && !(on & class_gangs)) draw_core(s, draw);
+    if (draw.chance(600'000) && !(on & class_gangs) && s.core.empty()) draw_core(s, draw);
     if (on & class_forever) make_some_last(s, draw);
     if ((on & class_forever) && (on & class_connection)) draw_lasting_flap(s);
     Draw port(mix(s.seed, 166));

@@ -368,7 +368,12 @@ bool Injector::carry_out(std::uint64_t index, std::uint32_t there) {
         world_.schedule_script(within_chaos(fault.duration), fault_ends, index);
         break;
     }
-    case FaultKind::hang: processes_.hang(peer_of(fault), within_chaos(fault.duration)); break;
+    case FaultKind::hang:
+        if (fault.forever) frozen_[peer_of(fault)] = idlers_last_ = true;
+        processes_.hang(peer_of(fault), fault.forever
+                                            ? scenario_.chaos_end + scenario_.stop_after + 100 * scenario_.patience
+                                            : within_chaos(fault.duration));
+        break;
     case FaultKind::closed_port: port_closes(fault, index); break;
     case FaultKind::roam: {
         const std::uint32_t node = peer_of(fault);

@@ -88,6 +88,8 @@ public:
     void process_began(std::uint32_t node);
     // Stopped for ever, or a member that still lies: its calls need not return.
     bool frozen(std::uint32_t node) const { return frozen_[node] || liars_.lies(node); }
+    // Whether a program never calls again while its machine goes on.
+    bool idlers_last() const { return idlers_last_; }
     bool liars_last() const { return !chaos_ && liars_.any(); }
     // What such a node saw says nothing about the promises.
     bool lied(std::uint32_t node) const { return liars_.lied(node); }
@@ -160,6 +162,7 @@ private:
     std::array<std::uint64_t, fault_kinds> injected_{};
     SecondFaults second_;
     std::vector<bool> frozen_;
+    bool idlers_last_ = false;
     Instant standstill_until_ = 0;  // of all nodes
     struct Stall {
         std::uint64_t fault;

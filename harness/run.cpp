@@ -344,9 +344,18 @@ private:
     }
 
     // A lasting fault keeps its calls waiting. Newcomers wait for members that update the topology: if only liars are left,
-    // none does.
+    // or members whose programs never call again, none does.
     bool is_excused(const Process& process) const {
-        return injector_.frozen(process.node()) || (injector_.liars_last() && process.only_connects());
+        return injector_.frozen(process.node()) ||
+               ((injector_.liars_last() || injector_.idlers_last()) && process.only_connects());
+    }
+
+    // The limit on votes ends no wait for a program that never calls again if no member votes.
+    bool core_waits_for_idlers() const {
+        return injector_.idlers_last() &&
+               std::all_of(scenario_.core.begin(), scenario_.core.end(), [this](std::uint32_t node) {
+                   return processes_[node] == nullptr || processes_[node]->only_connects();
+               });
     }
 
     // A thread of it ends this wait when the applications are told to end.
@@ -357,8 +366,10 @@ private:
     // Tells the applications to end, but only when each node of the core has done a collective that began after the
     // faults.
     void stop_applications() {
+        const bool late = world_.now() > scenario_.chaos_end + scenario_.stop_after + scenario_.patience;
+        if (late && core_waits_for_idlers()) shared_.goals.assign(nodes(), false);
         const bool open = shared_.goal_open();
-        if (open && world_.now() > scenario_.chaos_end + scenario_.stop_after + scenario_.patience) {
+        if (open && late) {
             std::string nodes;
             for (std::uint32_t node = 1; node < shared_.goals.size(); ++node) {
                 if (shared_.goals[node]) nodes += " " + sim::Trace::name(node);

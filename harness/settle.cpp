@@ -224,6 +224,9 @@ bool may_last(const Scenario& s, const Fault& f) {
     case FaultKind::clog:
     case FaultKind::interface:
     case FaultKind::closed_port: return !needed(f.a % nodes);
+    case FaultKind::hang:
+        return s.timeouts.vote != 0 && s.workload.tags != 0 && !s.core.empty() &&
+               !in_core(s, 1 + (f.a - 1) % (nodes - 1));
     case FaultKind::liar:
         // Only the limit on votes ends a vote that never comes. A synchronization waits for a member that always says
         // that it works (SECURITY.md).
