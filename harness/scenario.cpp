@@ -359,6 +359,11 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     fit_computes(s);
     fit_disks(s);
     fit_kept(s);
+    if (Draw far(mix(seed, 452)); far.chance(100'000)) {
+        // Equal in their low bits.
+        const bool low = far.chance(500'000);
+        for (PeerPlan& plan : s.peers) plan.group = low ? plan.group << 16 : plan.group * 2'654'435'761u;
+    }
     s.patience = patience_of(s);
     return s;
 }

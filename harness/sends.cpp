@@ -50,6 +50,8 @@ std::vector<Message> messages_after(const Scenario& scenario, const LaunchFact& 
         message.from = static_cast<std::uint32_t>(draw.below(world));
         message.to = static_cast<std::uint32_t>((message.from + 1 + draw.below(world - 1)) % world);
         message.tag = draw.below(tags);
+        // It must be compared in all of its bits.
+        if (message.tag == 2 && mix(scenario.seed, 453) % 4 == 0) message.tag = (Tag{1} << 40) + 1;
         message.type = static_cast<DataType>(draw.below(data_type_count));
         message.count = draw.chance(empty_per_million) ? 0 : 1 + draw.below(most_elements(scenario));
         if (!names.emplace(message.from, message.to, message.tag).second) continue;
