@@ -89,6 +89,19 @@ void draw_dying_holders(Scenario& s, std::uint32_t on, std::uint32_t peers_max) 
         f.at = draw.log_uniform(microsecond, 30 * millisecond);
         s.faults.push_back(f);
     }
+    // Or the master loses a holder that goes on to serve the state.
+    if (Draw cut(mix(s.seed, 451)); (on & class_partition) && cut.chance(300'000)) {
+        Fault f;
+        f.kind = FaultKind::cut_pair;
+        f.a = 0;
+        f.b = cut.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.trigger = trigger_of(Phase::chunk_request);
+        f.trigger_count = static_cast<std::uint32_t>(cut.log_uniform(1, 60));
+        f.at = cut.log_uniform(microsecond, 30 * millisecond);
+        f.duration = cut.between(2 * s.timeouts.peer, 4 * s.timeouts.peer);
+        s.faults.assign(1, f);
+        s.chaos_end = std::max(s.chaos_end, busy_time(s) + 6 * s.timeouts.peer);
+    }
     widen_windows(s);
 }
 
