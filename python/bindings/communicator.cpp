@@ -180,9 +180,10 @@ public:
         params.peer_group = group;
         params.p2p_connection_pool_size = pool;
         const Config settings(config);
-        // This may wait, because a name in advertise_address is looked up.
-        wait_for("pcclCreateCommunicator",
-                 [&] { return pcclCreateCommunicatorWithConfig(&params, &settings.get(), &comm_); });
+        // This may wait, because a name in advertise_address is looked up. No handler runs when it has succeeded: if
+        // one raised here, nobody would destroy comm_.
+        const auto create = [&] { return pcclCreateCommunicatorWithConfig(&params, &settings.get(), &comm_); };
+        wait_for("pcclCreateCommunicator", create, true);
     }
     Comm(const Comm&) = delete;
     Comm& operator=(const Comm&) = delete;

@@ -69,8 +69,8 @@ private:
     Interruption* const former_;
 };
 
-// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception. `launches`: the outcome of the
-// call is not that of an operation.
+// Runs `call` (a function of pccl.h) without the GIL. A failure becomes an exception. `launches`: the call makes
+// something, so its success is not the outcome of an operation.
 template <class Call>
 void wait_for(const char* function, Call&& call, bool launches = false) {
     Interruption interruption;

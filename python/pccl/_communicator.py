@@ -209,20 +209,27 @@ class Communicator(Reductions):
 
     def _connect_once(self, end: float | None) -> None:
         if self._closed or self._target.endpoint is not None or self.state is CommunicatorState.MEMBER:
-            self._live().connect()
-            self._was_connected = True
+            self._connect_to(self._live())
             return
         # The address is a host name. It may have several IP addresses, which may change between attempts.
         failure: PCCLError | None = None
         for endpoint in self._target.resolve(None if end is None else end - time.monotonic()):
             try:
-                self._comm_at(endpoint).connect()
-                self._was_connected = True
+                self._connect_to(self._comm_at(endpoint))
                 return
             except PCCLMasterConnectionError as error:
                 failure = error
         assert failure is not None
         raise failure
+
+    def _connect_to(self, comm: _native.Comm) -> None:
+        try:
+            comm.connect()
+        except BaseException as error:
+            # A signal handler may have raised when the call had succeeded.
+            self._was_connected |= getattr(error, "pccl_succeeded", False)
+            raise
+        self._was_connected = True
 
     def _comm_at(self, endpoint: Endpoint) -> _native.Comm:
         """Another address of the master needs another native communicator. It counts anew."""

@@ -105,6 +105,29 @@ def test_a_name_joins_again_with_the_same_communicator(master: str) -> None:
         assert communicator.stats()["membership"]["connects"] == 2
 
 
+def test_a_member_whose_connect_a_handler_ended(master: str) -> None:
+    class Interrupted:
+        """Stands before the native communicator: a handler raises when connect() has just succeeded."""
+
+        def __init__(self, comm: Any) -> None:
+            self._comm = comm
+
+        def connect(self) -> None:
+            self._comm.connect()
+            error = KeyboardInterrupt()
+            error.pccl_succeeded = True  # type: ignore[attr-defined]
+            raise error
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._comm, name)
+
+    with pccl.Communicator(master) as communicator:
+        communicator._comm = Interrupted(communicator._comm)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            communicator.connect()
+        assert communicator.state is pccl.CommunicatorState.MEMBER
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_an_abort_before_the_first_connect(host: str, master: str) -> None:
     with pccl.Communicator(f"{host}:" + master.split(":")[1]) as communicator:
