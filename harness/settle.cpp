@@ -197,6 +197,12 @@ static bool lies_for_ever(const Scenario& s, const Fault& f) {
     });
 }
 
+Duration stalled_time(const Scenario& s) {
+    return 40 * s.timeouts.peer * std::count_if(s.faults.begin(), s.faults.end(), [](const Fault& f) {
+               return f.kind == FaultKind::liar && ((f.value >> 8) & lie_stalls) != 0;
+           });
+}
+
 static bool may_claim_work(const Fault& f) {
     const std::uint64_t about = f.value >> 8;
     return f.kind == FaultKind::liar && (about == 0 || (about & (lie_heard | lie_works)) != 0);
@@ -334,6 +340,9 @@ Duration patience_of(const Scenario& s) {
     patience += 5 * s.timeouts.peer * (s.workload.tags / s.limits.concurrent_ops) *
                 std::count_if(s.faults.begin(), s.faults.end(),
                               [](const Fault& f) { return f.kind == FaultKind::liar && f.forever; });
+    // A tag of a call for many is given up when it has failed 16 times.
+    const Duration each = 16 * static_cast<Duration>(s.workload.tags) / std::max(s.workload.many_window, 1u);
+    patience += stalled_time(s) * (s.workload.many_window == 0 ? 1 : each);
     patience += s.world.staging_max;
     // If the payload takes long, each turn may also wait for the payload of others.
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;

@@ -15,6 +15,8 @@ Duration parts_of_chunks_time(const Scenario& scenario);
 
 // How much longer a vote may wait for a member that says that it works and does not.
 Duration claimed_work_time(const Scenario& scenario);
+// How long liars that stall may hold one operation.
+Duration stalled_time(const Scenario& scenario);
 
 // Whether the core and the master can still work together although the fault never heals.
 bool may_last(const Scenario& scenario, const Fault& fault);

@@ -15,7 +15,7 @@ static Duration bound_of(const Scenario& s) {
     const Timeouts& t = s.timeouts;
     Duration once = 12 * t.peer + t.grace() + 2 * t.master + 5 * t.vote / 2 + busy_time(s) + s.world.staging_max;
     if (s.workload.optimize_per_mille != 0) once += t.survey;
-    return 2 * (once + claimed_work_time(s)) + parts_of_chunks_time(s);
+    return 2 * (once + claimed_work_time(s) + stalled_time(s)) + parts_of_chunks_time(s);
 }
 
 Stillness::Stillness(const Scenario& scenario) : bound_(bound_of(scenario)), every_(bound_ / 128) {}
