@@ -569,7 +569,8 @@ std::vector<std::uint8_t> Process::state_bytes(const Schema& schema, bool may_di
     for (const StateEntry& entry : schema) {
         if (entry.allow_content_inequality != may_differ) continue;
         const std::vector<std::uint8_t>& bytes = memory(entry.buffer);
-        const std::uint64_t size = entry.count * element_bytes(entry.type);
+        // Memory of a symbolic payload is empty.
+        const std::uint64_t size = std::min<std::uint64_t>(entry.count * element_bytes(entry.type), bytes.size());
         all.insert(all.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
     }
     return all;
