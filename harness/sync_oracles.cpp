@@ -181,7 +181,8 @@ sim::Violation check_syncs(const Scenario&, const Ledger& ledger, Excuses& excus
             const SyncFact* before = index.synced_before(i) ? &ledger.syncs[index.before[i]] : nullptr;
             // A sync also fails if the state could not be received; its message differs then.
             const bool refused = speaks_of_increment(own);
-            if (refused && before != nullptr && before->completion.revision + 1 == own.revision &&
+            // A gang whose other place is ahead would go as a whole, and perhaps nobody else holds the revision.
+            if (refused && ledger.lives[own.life].gang.none() && before != nullptr && before->completion.revision + 1 == own.revision &&
                 !(voted_falsely(ledger, own, *before) && excuses.use(Excuse::liar))) {
                 return {"revision", formatted("the next revision was refused:\n    {}\n    {}: {}",
                                               text(ledger, *before), text(ledger, own), to_text(own.completion.cause))};
