@@ -202,6 +202,7 @@ void MasterCore::from_member(LinkId id, const Uuid& member, const proto::PeerMes
     case proto::PeerMessage::kVote:
         registry_.declares(member, message.vote().serial());
         registry_.acknowledge(member, message.vote().seen());
+        if (message.vote().kind() == proto::VOTE_SYNC_END) rounds_.end_vote_comes(member, message.vote());
         check_.cast(member, message.vote());
         break;
     case proto::PeerMessage::kEdge: registry_.edge_reported(member, message.edge()); break;

@@ -3,8 +3,8 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/probe.hpp"
-#include "core/membership/welcome.hpp"
 #include "core/links/waiting_room.hpp"
+#include "core/membership/welcome.hpp"
 #include "core/topology/address_rules.hpp"
 #include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
@@ -141,7 +141,8 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
     const Gang gang = hello.has_gang() ? gang_of(hello.gang()) : Gang{};
     const std::size_t adds = gang.none() ? 1 : joiners_.gangs().completed_by(gang);
     const Joiners::Joiner* joiner = joiners_.find(uuid);
-    if ((joiner == nullptr || joiner->gang != gang) && state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
+    if ((joiner == nullptr || joiner->gang != gang) &&
+        state_.members.size() + joiners_.taking_part() + adds > turn_.limits.peers_max) {
         links_.refuse(id, proto::REFUSED_FULL, make_cause<CauseKind::run_full>(turn_.limits.peers_max));
         return;
     }

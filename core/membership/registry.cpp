@@ -22,8 +22,9 @@ namespace {
 
 // On the path of a healthy member, three breaks in a row can be bad luck.
 constexpr std::uint32_t resumes_in_vain_max = 3;
-// Open votes of a member: for the tags that it may launch, and a few others.
-constexpr std::uint32_t declared_max = 65'536;
+// Votes that give a member more time to declare the rest: a quarter of an hour in all with usual time-outs. The most that
+// it may have open pass a path of 10 kB/s within it.
+constexpr std::uint32_t declared_max = 4'096;
 // Connections that closed within this time of each other look like a death.
 constexpr Duration witness_fresh = 1 * second;
 

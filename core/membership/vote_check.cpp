@@ -122,11 +122,8 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
         const auto& group = state_.groups.at(member.group);
         const auto takes_part = [&](const SeatState& seat) { return seat.uuid == uuid; };
         if (group.sync && std::none_of(group.sync->members.begin(), group.sync->members.end(), takes_part)) return;
-        if (!group.sync || group.sync->id != vote.id()) {
-            PROBE(sync_end_vote_too_late);
-            if (vote.ok() && elected_again(vote.id())) PROBE(sync_vote_lost);
-            return;
-        }
+        if (!group.sync || group.sync->id != vote.id()) PROBE(sync_end_vote_too_late);
+        if (!group.sync || group.sync->id != vote.id()) return;
         key.group = member.group;
         key.id = vote.id();
         break;
@@ -143,14 +140,6 @@ void VoteCheck::cast(const Uuid& uuid, const proto::Vote& vote) {
     // This vote may show that a member waits for a newcomer in another call, see Admissions::answer_early_updates().
     const BallotKey update{proto::VOTE_UPDATE_TOPOLOGY, 0, 0};
     if (key != update && ballots_.find(update) != nullptr) agenda_.ballots.push_back(update);
-}
-
-// The members of the round elected again, and not all of them know it yet.
-bool VoteCheck::elected_again(OpId sync) const {
-    return std::any_of(state_.kept().begin(), state_.kept().end(), [&](const auto& kept) {
-        const proto::Decision& decision = kept.second.decision;
-        return decision.has_sync() && decision.sync().again() && decision.sync().sync() == sync;
-    });
 }
 
 // The first vote of a ballot decides whether the ballot keeps inputs: it does unless too many may be kept already. An

@@ -20,7 +20,6 @@ public:
     void cast(const Uuid& member, const proto::Vote& vote);
 
 private:
-    bool elected_again(OpId sync) const;
     bool keeps_inputs(const Ballot& ballot, const Uuid& voter) const;
 
     Turn& turn_;

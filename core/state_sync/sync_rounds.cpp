@@ -165,6 +165,13 @@ void SyncRounds::tell_recall(const Uuid& member, OpId sync, std::uint64_t number
     roster_.say(member, std::move(message));
 }
 
+void SyncRounds::end_vote_comes(const Uuid& member, const proto::Vote& vote) const {
+    const MemberState& state = state_.members.at(member);
+    if (!vote.ok() || state.consumed.contains(vote.serial())) return;
+    const auto withdrawn = withdrawn_.find(state.group);
+    if (withdrawn != withdrawn_.end() && withdrawn->second == vote.id()) PROBE(sync_vote_lost);
+}
+
 void SyncRounds::lacks(const Uuid& member, OpId sync, std::uint64_t recall) {
     const GroupId id = state_.members.at(member).group;
     const auto lost = lost_.find(id);
@@ -231,6 +238,7 @@ std::vector<Uuid> SyncRounds::asked_for_holders(const Uuid& uuid, OpId sync) {
 void SyncRounds::repeat(GroupId id) {
     PROBE(sync_repeated);
     lost_.erase(id);
+    withdrawn_[id] = state_.groups.at(id).sync->id;
     const GroupState& group = state_.groups.at(id);
     const RunningSync& running = *group.sync;
     turn_.log(
@@ -305,11 +313,13 @@ std::size_t SyncRounds::recalls_of_no_group() const {
 void SyncRounds::forget(GroupId group) {
     keys_.forget(group);
     lost_.erase(group);
+    withdrawn_.erase(group);
 }
 
 void SyncRounds::forget_run() {
     keys_.clear();
     lost_.clear();
+    withdrawn_.clear();
 }
 
 void SyncRounds::give_up(const BallotKey& key, const Cause& cause) {

@@ -42,6 +42,8 @@ public:
     // A member lives and never votes for the end of the round that runs.
     void give_up_waiting(GroupId group, const Uuid& member);
 
+    // A member votes for the end of a round.
+    void end_vote_comes(const Uuid& member, const proto::Vote& vote) const;
     // A recalled member lacks a part of the state, and fetches nothing more.
     void lacks(const Uuid& member, OpId sync, std::uint64_t recall);
     void tick() {
@@ -84,6 +86,7 @@ private:
     Agenda& agenda_;
     KeyComparisons keys_;
     std::map<GroupId, Recall> lost_;
+    std::map<GroupId, OpId> withdrawn_;  // the last round whose members elected again
     std::uint64_t recalls_ = 0;
 };
 

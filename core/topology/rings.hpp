@@ -6,9 +6,8 @@
 // that peers must dial.
 //
 // Invariants: an edge is judged only while both ends are present and have the plans that name it: the source, and the
-// target if it dials too. A mark is a
-// quarantine and ends by itself; an edge with a mark is not wanted beside rings. The edges of newcomers are judged like
-// others, but an edge that a newcomer cannot connect affects nobody else.
+// target if it dials too. A mark is a quarantine and ends by itself; an edge with a mark is not wanted beside rings. The
+// edges of newcomers are judged like others, but an edge that a newcomer cannot connect affects nobody else.
 #pragma once
 
 #include "core/base/sleep.hpp"

@@ -89,10 +89,6 @@ public:
     // Withdraws all votes of a member that is gone. Closes ballots that have no votes left.
     void withdraw(const Uuid& member);
     void withdraw(const BallotKey& key, const Uuid& member);  // from this ballot only
-    // Forgets a ballot that can no longer be decided (its operation is over).
-    void close(const BallotKey& key) {
-        if (ballots_.contains(key)) take(key);
-    }
     std::map<BallotKey, Ballot>& all() { return ballots_; }
     const std::map<BallotKey, Ballot>& all() const { return ballots_; }
     // How many collectives the member has voted to start, of those that are not decided.

@@ -221,7 +221,7 @@ private:
         see("stripes_max", stripes_max);
         see("untold_max", untold_max);
         see("kept_bytes_max", kept_bytes_max);
-        see("held_bytes_max", std::to_string(held_bytes_max), 1);  // no drawn disk hangs for so long that a link has so much
+        see("held_bytes_max", std::to_string(held_bytes_max), 1);  // no drawn disk hangs for so long
         see("ids_per_incarnation", ids_per_incarnation);
         see("journal_records", journal_records);
         see("slice_bytes", slice_bytes);

@@ -11,14 +11,15 @@ Which part to take:
 ``init_process_group("pccl", init_method="pccl://host:port", world_size=n)``
     The collectives of torch.distributed for existing programs (importing this package registers the backend). Any
     master address works that ``pccl.Communicator`` takes. With another ``init_method``, such as torchrun's, the master
-    is PCCL_MASTER_ADDRESS. A master serves one job at a time. Ranks that are not given are assigned. Such a group has a fixed size: code above it divides
-    by the size (as DDP does) and shards by rank. So when a peer is lost, the collective in progress and all later ones
-    raise ``torch.distributed.DistBackendError`` on every other rank. The remaining ranks make a new, smaller group:
-    ``destroy_process_group()``, then ``init_process_group()``. Supported are all_reduce, broadcast, all_gather,
-    reduce_scatter, gather, scatter, all_to_all, reduce, barrier, the object collectives and messages between two ranks
-    (send, recv, isend, irecv, batch_isend_irecv), on tensors of the CPU or of a CUDA device; groups of some of the
-    ranks (``new_group(ranks)``, meshes of several dimensions), each with a master of its own in the process of its
-    first rank. A receive from any rank needs another backend beside it, ``new_group(ranks, backend="gloo")``.
+    is PCCL_MASTER_ADDRESS. A master serves one job at a time. Ranks that are not given are assigned. Such a group has a
+    fixed size: code above it divides by the size (as DDP does) and shards by rank. So when a peer is lost, the
+    collective in progress and all later ones raise ``torch.distributed.DistBackendError`` on every other rank. The
+    remaining ranks make a new, smaller group: ``destroy_process_group()``, then ``init_process_group()``. Supported are
+    all_reduce, broadcast, all_gather, reduce_scatter, gather, scatter, all_to_all, reduce, barrier, the object
+    collectives and messages between two ranks (send, recv, isend, irecv, batch_isend_irecv), on tensors of the CPU or
+    of a CUDA device; groups of some of the ranks (``new_group(ranks)``, meshes of several dimensions), each with a
+    master of its own in the process of its first rank. A receive from any rank needs another backend beside it,
+    ``new_group(ranks, backend="gloo")``.
 ``reconfigure``
     Gives such a group other members, without a new one.
 ``replica_communicator``

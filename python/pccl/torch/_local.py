@@ -69,8 +69,9 @@ def shared_state(
     function waits for no other peer.
 
     An optimizer that has made no step yet has no state. It gets its initial state of zeros, so that newcomers have
-    memory to receive into; parameters and gradients stay as they are, and hooks of steps are not called. If a tensor gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make
-    a new shared state; synchronizing the old one raises an error that says so.
+    memory to receive into; parameters and gradients stay as they are, and hooks of steps are not called. If a tensor
+    gets other memory later (``model.to()``, ``optimizer.load_state_dict()``), make a new shared state; synchronizing
+    the old one raises an error that says so.
 
     :param module: as for :func:`local_tensors`. It keeps its tensors.
     :param optimizer: SGD, Adam, AdamW, RMSprop, Adadelta, Adamax, RAdam; others after their first step, as SGD with
