@@ -20,6 +20,7 @@ Process::Process(ProcessWorld& world, const Scenario& scenario, Shared& shared, 
       node_(node), number_(number), plan_(scenario.peers[node - 1]), draw_(0), strategies_(0), interrupts_(0),
       gang_draw_(0) {
     draw_from(scenario.seed);
+    revision_ = scenario.workload.first_revision;
 }
 
 void Process::draw_from(std::uint64_t seed) {

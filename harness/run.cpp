@@ -242,10 +242,13 @@ private:
         if (plan.advertises || plan.two_interfaces) {
             config.has_advertised = true;
             config.advertised = sim::endpoint_of(node);
-            world_.network().hide(node, !plan.advertises);
+            if (plan.translator == sim::Translator::none) world_.network().hide(node, !plan.advertises);
         }
-        if (plan.translator != sim::Translator::none)
-            world_.network().translators().put_behind(node, plan.translator, plan.site);
+        if (plan.translator != sim::Translator::none) {
+            sim::Translators& translators = world_.network().translators();
+            translators.put_behind(node, plan.translator, plan.site, plan.lan);
+            if (plan.advertises) config.advertised = translators.forward(node, sim::listen_port);
+        }
         config.limits = scenario_.limits;
         if (scenario_.uneven_limits && node % 2 == 0) {
             config.limits.eager_bytes *= 4;

@@ -195,11 +195,23 @@ void draw_hidden_founder(Scenario& s, Draw& draw) {
     const Instant come = founder.start + draw.log_uniform(10 * millisecond, second);
     for (PeerPlan& plan : s.peers) {
         plan.translator = sim::Translator::none;
-        plan.site = 0;
+        plan.site = plan.lan = 0;
+        plan.advertises = false;
         if (&plan != &founder && draw.chance(800'000)) plan.start = come;
     }
     founder.translator = draw.chance(500'000) ? sim::Translator::cone : sim::Translator::symmetric;
     founder.site = 10;
+}
+
+// Ports that translators forward, and several networks behind one translator that is not the strictest.
+void draw_networks(Scenario& s) {
+    Draw draw(mix(s.seed, 291));
+    const bool ports = draw.chance(300'000), networks = draw.chance(300'000);
+    for (PeerPlan& plan : s.peers) {
+        if (plan.translator == sim::Translator::none) continue;
+        if (ports) plan.advertises = draw.chance(700'000);
+        if (networks && plan.translator != sim::Translator::symmetric) plan.lan = draw.number(0, 1);
+    }
 }
 
 // Peers behind address translators, so that every two of them can connect somehow: any kind but the strictest, or
@@ -226,6 +238,7 @@ void draw_translators(Scenario& s, const GeneratorOptions& options, std::uint32_
         if (plan.translator != sim::Translator::none && plan.site < 10 && !(strict && plan.site == strict_site))
             plan.translator = strict ? sim::Translator::open : sim::Translator::cone;
     }
+    draw_networks(s);
     draw_hidden_founder(s, draw);
 }
 
@@ -363,6 +376,13 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         // Equal in their low bits.
         const bool low = far.chance(500'000);
         for (PeerPlan& plan : s.peers) plan.group = low ? plan.group << 16 : plan.group * 2'654'435'761u;
+    }
+    if (Draw revisions(mix(seed, 453)); revisions.chance(40'000)) {
+        const auto first = static_cast<std::uint64_t>(revisions.log_uniform(1, 100'000'000'000'000'000));
+        s.workload.first_revision = std::min(first, s.limits.revision_max / 2);
+    }
+    if (Draw uneven(mix(seed, 454)); uneven.chance(100'000)) {
+        for (PeerPlan& plan : s.peers) plan.stripes = std::min(uneven.number(1, 4), s.limits.stripes_max);
     }
     s.patience = patience_of(s);
     return s;

@@ -149,12 +149,14 @@ struct PeerPlan {
     std::uint32_t turns = 3;
     bool rejoins = true;                                       // connects again after it was lost
     std::vector<MasterAddress> masters{MasterAddress::right};  // in the order in which they are tried
-    bool advertises = false;      // it cannot be reached where its dials come from, and advertises its address
+    // It cannot be reached where its dials come from, and advertises its address: behind a translator, a port of it.
+    bool advertises = false;
     bool two_interfaces = false;  // the same, but only for its dials to the master
     core::Gang gang;              // that it declares; it need not be possible
     Duration gang_patience = 0;   // how long it waits for missing places of its gang; 0: without limit
     sim::Translator translator = sim::Translator::none;  // in front of its network
-    std::uint32_t site = 0;                              // its network, if there is a translator
+    std::uint32_t site = 0;                              // its networks, if there is a translator
+    std::uint32_t lan = 0;                               // its network there
     std::uint32_t host = 0;  // that it names; peers with equal ones share it; 0: it names none
 };
 
@@ -178,6 +180,7 @@ struct Workload {
     std::uint32_t leave_in_flight_per_mille = 0;  // per turn
     std::uint32_t visit_per_mille = 0;            // per connect: leaves again at once
     std::uint32_t drift_per_mille = 0;            // per turn: the state of this peer changes alone
+    std::uint64_t first_revision = 0;             // of each group
     std::uint32_t hasty_revision_per_mille = 0;   // the revision is raised although the sync failed
     std::uint32_t schema_per_mille = 0;           // per process: its first sync has another key
     bool async_sync = false;  // newcomers receive only and veterans send only after a change of the topology

@@ -184,6 +184,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.leave_in_flight_per_mille", number, 0, 1000, workload.leave_in_flight_per_mille),
     PCCL_ONE("workload.visit_per_mille", number, 0, 1000, workload.visit_per_mille),
     PCCL_ONE("workload.drift_per_mille", number, 0, 1000, workload.drift_per_mille),
+    PCCL_ONE("workload.first_revision", number, 0, 100'000'000'000'000'000, workload.first_revision),
     PCCL_ONE("workload.hasty_revision_per_mille", number, 0, 1000, workload.hasty_revision_per_mille),
     PCCL_ONE("workload.async_sync", flag, 0, 1, workload.async_sync),
     PCCL_ONE("workload.odd_strategy_per_mille", number, 0, 1000, workload.odd_strategy_per_mille),
@@ -271,7 +272,8 @@ constexpr std::string_view translator_names[] = {"none", "open", "cone", "symmet
 
 std::string translator_text(const PeerPlan& plan) {
     if (plan.translator == sim::Translator::none) return {};
-    return formatted(" nat={} site={}", translator_names[static_cast<std::size_t>(plan.translator)], plan.site);
+    const std::string lan = plan.lan == 0 ? std::string() : formatted(" lan={}", plan.lan);
+    return formatted(" nat={} site={}{}", translator_names[static_cast<std::size_t>(plan.translator)], plan.site, lan);
 }
 
 std::string masters_text(const PeerPlan& plan) {
@@ -327,6 +329,9 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
         } else if (pair.name == "site") {
             if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
                 plan.site = static_cast<std::uint32_t>(*v);
+        } else if (pair.name == "lan") {
+            if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
+                plan.lan = static_cast<std::uint32_t>(*v);
         } else if (pair.name == "host") {
             if (auto v = reader.value(Unit::number, pair.value, 0, 4095, pair.value_at))
                 plan.host = static_cast<std::uint32_t>(*v);
@@ -349,7 +354,7 @@ void parse_peer(ScenarioReader& reader, Scenario& s) {
             if (auto v = reader.value(Unit::duration, pair.value, 0, hour, pair.value_at)) plan.gang_patience = *v;
         } else {
             reader.fail("start=, group=, stripes=, turns=, region=, masters=, gang=, gang-patience=, nat=, site=, "
-                        "host=, "
+                        "lan=, host=, "
                         "advertises, two-interfaces or rejoins",
                         word);
         }

@@ -135,7 +135,8 @@ Task<void> Process::synchronize_beside() {
         save_checkpoint();
         co_return;
     }
-    if (c.result == Result::invalid_usage && !interrupted_by(now()) && ++refusals_ > 2) revision_ = 0;
+    if (c.result == Result::invalid_usage && !interrupted_by(now()) && ++refusals_ > 2)
+        revision_ = scenario_.workload.first_revision;
     co_await sleep(draw_.log_uniform(millisecond, 100 * millisecond));
 }
 

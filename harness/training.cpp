@@ -31,7 +31,7 @@ Task<void> Process::main() {
         co_await end_collectives();
         if (!plan_.rejoins && !has_goal()) break;
         if (draw_.chance(300'000)) {
-            revision_ = 0;
+            revision_ = scenario_.workload.first_revision;
         }
         if (turns != 0) --turns;
         co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
@@ -118,7 +118,7 @@ Task<bool> Process::membership(bool first_turn) {
             if (!co_await still_member(c)) {
                 if (interrupted_by(now())) co_return false;
                 ledger_.lives[life_].refused_revision = c.result == Result::invalid_usage;
-                if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = 0;
+                if (c.result == Result::invalid_usage && ++refusals_ > 1) revision_ = scenario_.workload.first_revision;
                 co_return false;
             }
             // All members were started again, and none holds the state that the group expects. Some programs take the

@@ -4,6 +4,8 @@
 #include "net-sim/draw.hpp"
 #include "net-sim/network.hpp"
 
+#include <algorithm>
+
 namespace pccl::sim {
 
 namespace {
@@ -11,9 +13,23 @@ constexpr std::uint32_t first_name = 0x4000, sites = 0x1000;
 constexpr Duration idle_longest = 60 * core::second;
 }  // namespace
 
-void Translators::put_behind(std::uint32_t node, Translator kind, std::uint32_t site) {
+void Translators::put_behind(std::uint32_t node, Translator kind, std::uint32_t site, std::uint32_t lan) {
     ASSERT(site < sites && node != 0);
-    places_.at(node) = Place{kind, site};
+    places_.at(node) = Place{kind, site, lan};
+}
+
+Endpoint Translators::forward(std::uint32_t node, std::uint16_t port) {
+    ASSERT(behind(node));
+    const auto known = std::ranges::find_if(mappings_, [&](const auto& entry) {
+        return entry.second.node == node && entry.second.port == port && entry.second.forwarded;
+    });
+    if (known != mappings_.end()) return outer(places_[node].site, known->first.second);
+    const std::uint16_t out = outer_port(node, port);
+    Mapping& mapping = mappings_[{places_[node].site, out}];
+    mapping.node = node;
+    mapping.port = port;
+    mapping.forwarded = true;
+    return outer(places_[node].site, out);
 }
 
 Endpoint Translators::outer(std::uint32_t site, std::uint16_t port) { return endpoint_of(first_name + site, port); }
@@ -54,11 +70,14 @@ Endpoint Translators::dials(std::uint32_t node, const Endpoint& own, const Endpo
 std::optional<std::pair<std::uint32_t, std::uint16_t>> Translators::inward(const Endpoint& source,
                                                                            const Endpoint& target, Instant now) const {
     const std::uint32_t site = node_of(target) - first_name;
-    if (is_outer(source) && node_of(source) == node_of(target)) return std::nullopt;
     const auto mapping = mappings_.find({site, target.port});
     if (mapping == mappings_.end()) return std::nullopt;
-    const auto& [node, port, dialled] = mapping->second;
-    const bool forwarded = places_[node].kind == Translator::open && port == listen_port;
+    const auto& [node, port, always, dialled] = mapping->second;
+    if (is_outer(source) && node_of(source) == node_of(target)) {
+        const auto from = mappings_.find({site, source.port});
+        if (from == mappings_.end() || in_one_network(from->second.node, node)) return std::nullopt;
+    }
+    const bool forwarded = always || (places_[node].kind == Translator::open && port == listen_port);
     const auto at = dialled.find(source);
     if (!forwarded && (at == dialled.end() || now - at->second > idle_longest)) return std::nullopt;
     return std::pair{node, port};
@@ -73,7 +92,8 @@ std::uint32_t Translators::any_node_of(const Endpoint& target) const {
 }
 
 bool Translators::in_one_network(std::uint32_t from, std::uint32_t to) const {
-    return behind(from) && behind(to) ? places_[from].site == places_[to].site : !behind(to);
+    if (!behind(from) || !behind(to)) return !behind(to);
+    return places_[from].site == places_[to].site && places_[from].lan == places_[to].lan;
 }
 
 }  // namespace pccl::sim

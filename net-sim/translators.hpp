@@ -4,6 +4,9 @@
 // only the address of the translator. It leads no connection of the site back into it. A dial from inside gets an outer
 // port, and lets connections in that come from its target to this port, until it is idle for too long.
 //
+// A site may have several networks, as behind the translator of a provider. Their nodes do not reach each other at
+// their own addresses, and the translator leads their connections back in.
+//
 // The network asks where a dial comes from and whom it reaches. Established connections pass as long as they live.
 #pragma once
 
@@ -32,8 +35,10 @@ enum class Translator : std::uint8_t {
 class Translators {
 public:
     void start(std::uint32_t nodes) { places_.assign(nodes, Place{}); }
-    // `site`: at most 4095.
-    void put_behind(std::uint32_t node, Translator kind, std::uint32_t site);
+    // `site`: at most 4095. `lan`: its network there.
+    void put_behind(std::uint32_t node, Translator kind, std::uint32_t site, std::uint32_t lan = 0);
+    // Leads everybody in who dials the returned address: to this port of the node.
+    Endpoint forward(std::uint32_t node, std::uint16_t port);
     bool behind(std::uint32_t node) const {
         return node < places_.size() && places_[node].kind != Translator::none;
     }
@@ -53,10 +58,12 @@ private:
     struct Place {
         Translator kind = Translator::none;
         std::uint32_t site = 0;
+        std::uint32_t lan = 0;
     };
     struct Mapping {
         std::uint32_t node = 0;
         std::uint16_t port = 0;               // of the node
+        bool forwarded = false;
         std::map<Endpoint, Instant> dialled;  // and when last
     };
 

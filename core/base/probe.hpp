@@ -62,6 +62,8 @@
     X(stranger_turned_away, "membership", "no place for a new connection: all others are too young to give way")       \
     X(confined_address_refused, "membership", "newcomer refused: it advertises a loopback or link-local address")      \
     X(network_examined, "membership", "somebody asked how the master sees it, and did not join")                       \
+    X(two_addresses_told, "membership", "peers that may be in one network are told a second address")                  \
+    X(other_address_next, "topology", "a dial to one of two addresses failed, and the other one is dialled")           \
     X(joiner_turned_away, "membership", "newcomer behind a translator turned away: nobody reaches it")                 \
     X(newcomers_take_turns, "membership", "newcomers wait until the members can hold more connections")                \
     X(journal_not_written, "membership", "record could not be written: the master stops")                              \

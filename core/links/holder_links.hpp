@@ -4,6 +4,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/link_pass.hpp"
+#include "core/base/way.hpp"
 #include "core/events.hpp"
 
 #include <vector>
@@ -12,12 +13,12 @@ namespace pccl::core {
 
 class HolderLinks {
 public:
-    // Sets address and pass of a holder as the master sent them. Ignored for a peer in the dial plan: the plan is at
+    // Sets addresses and pass of a holder as the master sent them. Ignored for a peer in the dial plan: the plan is at
     // least as new.
-    virtual void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) = 0;
+    virtual void aim_at_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass) = 0;
     // Keeps connections to the holder from now on. If it has no stripes yet, it gets one of `sharers` equal shares of
     // the usual number, but at least one.
-    virtual void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass,
+    virtual void want_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass,
                              std::uint32_t sharers) = 0;
     virtual void unwant_holder(const Uuid& peer) = 0;
     virtual void unwant_all_holders() = 0;

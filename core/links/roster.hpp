@@ -5,6 +5,7 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/ids.hpp"
+#include "core/base/way.hpp"
 #include "core/wire/control.pb.h"
 
 #include <cstdint>
@@ -21,17 +22,17 @@ public:
     virtual bool present(const Uuid& peer) const = 0;
     // The address at which others reach it; none: it is not a peer of the run.
     virtual std::optional<Endpoint> endpoint_of(const Uuid& peer) const = 0;
-    // The address at which `dialler` reaches it: of the same network, if both are behind one translator.
-    virtual std::optional<Endpoint> endpoint_for(const Uuid& dialler, const Uuid& peer) const = 0;
-    // True: a translator is in front of the target, and not in front of both.
-    virtual bool is_translated_for(const Uuid& source, const Uuid& target) const = 0;
+    // The addresses at which `dialler` may reach it. Two peers that may be in one network get the address there, too.
+    virtual std::optional<Addresses> addresses_for(const Uuid& dialler, const Uuid& peer) const = 0;
+    // True: a translator is in front of the peer, and it advertises no address outside.
+    virtual bool is_translated(const Uuid& peer) const = 0;
     // The port from which `source` dials a target that has to know it; see DialTarget. 0: any.
     virtual std::uint16_t dial_port_of(const Uuid& source) const = 0;
     // The same port, as its target sees it.
     virtual std::uint16_t outer_dial_port_of(const Uuid& source) const = 0;
     // Adds the pass by which `from` proves its name to the target.
     virtual void add_pass(const Uuid& from, proto::DialTarget& target) const = 0;
-    // Writes the address at which `from` reaches the holder, and the same pass.
+    // Writes the addresses at which `from` may reach the holder, and the same pass.
     virtual void add_way(const Uuid& from, proto::SyncHolder& holder) const = 0;
 
     // How long nothing has come from it. Only for a peer with a link.

@@ -18,10 +18,15 @@ namespace {
 Location location_of(const proto::Hello& hello, const Endpoint& remote) {
     Location at;
     Endpoint local;
-    const bool advertises = !hello.advertised().address().empty();
-    if (advertises || !read(hello.local(), local) || is_confined(local) || is_confined(remote)) return at;
-    local.port = static_cast<std::uint16_t>(hello.advertised().port());
+    at.advertises = !hello.advertised().address().empty();
+    if (!read(hello.local(), local) || is_confined(local) || is_confined(remote)) return at;
+    const std::uint32_t port =
+        hello.listen_port() == 0 && !at.advertises ? hello.advertised().port() : hello.listen_port();
+    local.port = static_cast<std::uint16_t>(port <= 65'535 ? port : 0);
     if (why_not_a_target(local) != nullptr) return at;  // members of its network would be asked to dial it there
+    at.inside = local;
+    at.outside = remote;
+    if (at.advertises) return at;
     at.local = local;
     at.translated = !same_host(local, remote);
     at.keeps_ports = at.translated && (!hello.from_listener() || remote.port == at.local.port);

@@ -532,22 +532,29 @@ const Location* Registry::location_of(const Uuid& uuid) const {
     return joiner == nullptr ? nullptr : &joiner->location;
 }
 
-// Both are behind the same translator, so they reach each other without it. Many lead no connection back in.
-bool Registry::in_one_network(const Uuid& a, const Uuid& b) const {
-    const Location* const at_a = location_of(a);
-    const Location* const at_b = location_of(b);
-    if (at_a == nullptr || at_b == nullptr || !at_a->translated || !at_b->translated) return false;
-    return same_host(endpoint_of(a).value_or(Endpoint{}), endpoint_of(b).value_or(Endpoint{}));
+// Behind one translator, two peers reach each other inside: many translators lead no connection back in. But it may be
+// the translator of a provider, in front of several networks, and the same private address is then another machine. Two
+// peers of the master's network may lack a way to an address that one of them advertises to others.
+std::optional<Addresses> Registry::addresses_for(const Uuid& dialler, const Uuid& peer) const {
+    const std::optional<Endpoint> usual = endpoint_of(peer);
+    if (!usual) return std::nullopt;
+    Addresses all{*usual, {}, false};
+    const Location* const from = location_of(dialler);
+    const Location* const to = location_of(peer);
+    if (dialler == peer || from == nullptr || to == nullptr || from->inside.port == 0 || to->inside.port == 0)
+        return all;
+    const bool behind = !from->is_inside() && !to->is_inside() && same_host(from->outside, to->outside);
+    const bool beside_master = from->is_inside() && to->is_inside() && to->advertises;
+    if ((!behind && !beside_master) || to->inside == *usual) return all;
+    PROBE(two_addresses_told);
+    all.other = to->inside;
+    all.other_first = behind;
+    return all;
 }
 
-std::optional<Endpoint> Registry::endpoint_for(const Uuid& dialler, const Uuid& peer) const {
-    if (dialler != peer && in_one_network(dialler, peer)) return location_of(peer)->local;
-    return endpoint_of(peer);
-}
-
-bool Registry::is_translated_for(const Uuid& source, const Uuid& target) const {
-    const Location* const at = location_of(target);
-    return at != nullptr && at->translated && !in_one_network(source, target);
+bool Registry::is_translated(const Uuid& peer) const {
+    const Location* const at = location_of(peer);
+    return at != nullptr && at->translated;
 }
 
 std::uint16_t Registry::dial_port_of(const Uuid& source) const {
@@ -582,7 +589,7 @@ void Registry::add_pass_to(const Uuid& from, Target& target) const {
 void Registry::add_pass(const Uuid& from, proto::DialTarget& target) const { add_pass_to(from, target); }
 
 void Registry::add_way(const Uuid& from, proto::SyncHolder& holder) const {
-    if (const auto endpoint = endpoint_for(from, uuid_of(holder.peer()))) write(*endpoint, *holder.mutable_address());
+    if (const auto addresses = addresses_for(from, uuid_of(holder.peer()))) write(*addresses, holder);
     add_pass_to(from, holder);
 }
 

@@ -91,8 +91,8 @@ public:
     LinkId link_of(const Uuid& peer) const override;
     bool present(const Uuid& peer) const override;
     std::optional<Endpoint> endpoint_of(const Uuid& peer) const override;
-    std::optional<Endpoint> endpoint_for(const Uuid& dialler, const Uuid& peer) const override;
-    bool is_translated_for(const Uuid& source, const Uuid& target) const override;
+    std::optional<Addresses> addresses_for(const Uuid& dialler, const Uuid& peer) const override;
+    bool is_translated(const Uuid& peer) const override;
     std::uint16_t dial_port_of(const Uuid& source) const override;
     std::uint16_t outer_dial_port_of(const Uuid& source) const override;
     void add_pass(const Uuid& from, proto::DialTarget& target) const override;
@@ -151,7 +151,6 @@ private:
     bool knows_order() const { return !in_grace() && turn_.now >= sees_again_at_; }
     bool leaves_side(const Uuid& uuid, const Endpoint& endpoint) const;
     const Location* location_of(const Uuid& peer) const;
-    bool in_one_network(const Uuid& a, const Uuid& b) const;
     const Secret* link_key_of(const Uuid& uuid) const;
     template <class Target>
     void add_pass_to(const Uuid& from, Target& target) const;

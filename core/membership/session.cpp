@@ -88,9 +88,9 @@ void Session::opened(const Endpoint& local) {
     proto::PeerMessage message;
     auto* hello = message.mutable_hello();
     local_ = local;
-    if (!config_.has_advertised && local.port != 0) {
+    if (local.port != 0) {
         write(local, *hello->mutable_local());
-        hello->set_from_listener(local.port == config_.listen_port);
+        hello->set_from_listener(!config_.has_advertised && local.port == config_.listen_port);
     }
     hello->set_protocol_version(wire::protocol_version);
     hello->set_uuid(to_bytes(who_.uuid));
@@ -109,6 +109,7 @@ void Session::opened(const Endpoint& local) {
         hello->mutable_gang()->set_patience_ms(static_cast<std::uint32_t>(config_.gang_patience / millisecond));
     }
     hello->set_host(config_.host);
+    if (config_.has_advertised) hello->set_listen_port(config_.listen_port);
     hello->set_seen(seen_);
     hello->set_seen_chain(seen_chain_);
     hello->set_newcomer_links(turn_.limits.newcomer_links_max);

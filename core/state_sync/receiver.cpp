@@ -64,7 +64,7 @@ std::size_t SyncReceiver::add_sources(const Holders& holders) {
         if (result == SyncSources::Added::anew) ++added;
         if (result != SyncSources::Added::named_again) continue;
         const SyncSource& known = *sources_.find(uuid_of(holder.peer()));
-        if (known.active) holders_.aim_at_holder(known.peer, known.endpoint, known.pass);
+        if (known.active) holders_.aim_at_holder(known.peer, known.addresses, known.pass);
     }
     return added;
 }
@@ -86,7 +86,7 @@ void SyncReceiver::activate_sources() {
         if (next == nullptr) break;
         next->active = true;
         next->since = next->verified_at = turn_.now;
-        holders_.want_holder(next->peer, next->endpoint, next->pass, sharers);
+        holders_.want_holder(next->peer, next->addresses, next->pass, sharers);
     }
     holders_.maintain_edges();
     pump();

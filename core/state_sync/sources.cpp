@@ -11,11 +11,11 @@ namespace pccl::core {
 
 SyncSources::Added SyncSources::add(const proto::SyncHolder& holder, const Uuid& self, bool only_whole) {
     SyncSource source;
-    if (!read(holder.peer(), source.peer) || !read(holder.address(), source.endpoint) || source.peer == self)
+    if (!read(holder.peer(), source.peer) || !read_addresses(holder, source.addresses) || source.peer == self)
         return Added::no;
     if (SyncSource* known = find(source.peer); known != nullptr) {
         known->whole = known->whole || holder.whole();
-        known->endpoint = source.endpoint;
+        known->addresses = source.addresses;
         known->named_at = turn_.now;
         known->pass = pass_from(holder);
         return Added::named_again;
@@ -25,9 +25,9 @@ SyncSources::Added SyncSources::add(const proto::SyncHolder& holder, const Uuid&
     const auto before = forgotten_.find(source.peer);
     if (before != forgotten_.end()) {
         PROBE(sync_source_remembered);
-        const Endpoint endpoint = source.endpoint;
+        const Addresses addresses = source.addresses;
         source = before->second;
-        source.endpoint = endpoint;
+        source.addresses = addresses;
     }
     source.whole = source.whole || holder.whole();
     source.named_at = turn_.now;

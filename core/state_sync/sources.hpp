@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/base/link_pass.hpp"
+#include "core/base/way.hpp"
 #include "core/turn.hpp"
 #include "core/wire/control.pb.h"
 
@@ -23,7 +24,7 @@ inline constexpr std::uint32_t wrongs_max = 3;
 
 struct SyncSource {
     Uuid peer;
-    Endpoint endpoint;
+    Addresses addresses;
     LinkPass pass;
     bool whole = false;            // also has the entries that may differ
     bool active = false;           // connected for this synchronization, or being dialled

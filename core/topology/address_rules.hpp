@@ -22,6 +22,13 @@ struct Location {
     Endpoint local;           // its address there, with the port of its listener; port 0: not known, or not needed
     bool translated = false;  // its connection to the master comes from another address: a translator is in between
     bool keeps_ports = false;  // and the translator kept the port; true too if the master could not see it
+    // Also of a peer that advertises an address:
+    Endpoint inside;   // its listener in its own network; port 0: not known
+    Endpoint outside;  // where its connection to the master comes from
+    bool advertises = false;
+    bool is_inside() const {
+        return inside.port != 0 && inside.is_v6 == outside.is_v6 && inside.address == outside.address;
+    }
 };
 
 // The local port from which a peer dials stripe 0 to a target that must expect it. Stripe k is dialled from this one

@@ -73,6 +73,10 @@ private:
     struct Sending {
         std::uint64_t id = 0;
         Uuid target;
+        Addresses addresses;
+        LinkPass pass;
+        bool at_other = false;       // which of the addresses is dialled
+        bool dialled_again = false;  // the first one failed
         Instant began = 0;
         BufferId buffer = 0;
         bool usable = false;
@@ -117,6 +121,7 @@ private:
         Instant begun = 0;  // start of the frame that is being sent or received
     };
 
+    void dial(Sending test);
     void report(std::uint64_t bytes, std::uint64_t nanoseconds);
     void send_frame(LinkId id);
     void choose_first(Duration round_trip);

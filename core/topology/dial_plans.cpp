@@ -72,18 +72,24 @@ proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, con
     };
     proto::DialPlan plan;
     const auto own = roster_.endpoint_of(uuid);
-    const auto write_target = [&](const Uuid& other, const Endpoint& endpoint, proto::DialTarget& target) {
+    // The addresses of `other` that may be given to this peer; none: it cannot be dialled.
+    const auto addresses_of = [&](const Uuid& other) {
+        auto addresses = own ? roster_.addresses_for(uuid, other) : std::nullopt;
+        if (addresses && !may_dial(*own, addresses->usual)) addresses.reset();
+        return addresses;
+    };
+    const auto write_target = [&](const Uuid& other, const Addresses& addresses, proto::DialTarget& target) {
         target.set_peer(to_bytes(other));
-        write(endpoint, *target.mutable_address());
+        write(addresses, target);
         roster_.add_pass(uuid, target);
         target.set_single(joiners_.contains(uuid) || joiners_.contains(other) || rings_.is_direct(uuid, other));
     };
-    if (const auto wanted = rings_.wanted().find(uuid); wanted != rings_.wanted().end() && own) {
+    if (const auto wanted = rings_.wanted().find(uuid); wanted != rings_.wanted().end()) {
         for (const Uuid& other : wanted->second) {
-            const auto endpoint = roster_.endpoint_for(uuid, other);
-            if (!endpoint || !may_dial(*own, *endpoint) || left_out(false, other)) continue;
+            const auto addresses = addresses_of(other);
+            if (!addresses || left_out(false, other)) continue;
             auto* target = plan.add_targets();
-            write_target(other, *endpoint, *target);
+            write_target(other, *addresses, *target);
             if (rings_.meets(uuid, other)) target->set_source_port(roster_.dial_port_of(uuid));
         }
     }
@@ -91,10 +97,10 @@ proto::DialPlan DialPlans::plan_of(const Uuid& uuid, const Callers& callers, con
         if (!left_out(true, caller)) plan.add_callers(to_bytes(caller));
     }
     for (const Uuid& caller : callers.offered) {
-        const auto endpoint = roster_.endpoint_for(uuid, caller);
-        if (!endpoint || !own || !may_dial(*own, *endpoint)) continue;
+        const auto addresses = addresses_of(caller);
+        if (!addresses) continue;
         auto* offer = plan.add_offers();
-        write_target(caller, *endpoint, *offer);
+        write_target(caller, *addresses, *offer);
         if (rings_.meets(caller, uuid)) offer->set_source_port(roster_.outer_dial_port_of(caller));
     }
     return plan;

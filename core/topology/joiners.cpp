@@ -503,10 +503,10 @@ std::string Joiners::tried(const Uuid& newcomer) const {
     std::string text;
     std::size_t count = 0;
     for (const Uuid& other : edges_.tried_with(newcomer)) {
-        const auto endpoint = roster_.endpoint_for(newcomer, other);
-        if (!endpoint || ++count > named_most) continue;
-        text += formatted("{}peer {} at {}{}", text.empty() ? "" : ", ", short_name(other), to_text(*endpoint),
-                          roster_.is_translated_for(newcomer, other) ? " (translated too)" : "");
+        const auto addresses = roster_.addresses_for(newcomer, other);
+        if (!addresses || ++count > named_most) continue;
+        text += formatted("{}peer {} at {}{}", text.empty() ? "" : ", ", short_name(other), to_text(addresses->usual),
+                          roster_.is_translated(other) ? " (translated too)" : "");
     }
     if (count > named_most) text += formatted(" and {} more", count - named_most);
     return text.empty() ? "no other peer" : text;

@@ -14,11 +14,11 @@ void Offers::planned(const google::protobuf::RepeatedPtrField<proto::DialTarget>
     std::set<Uuid> named;
     for (const auto& entry : offers) {
         Uuid caller;
-        Endpoint endpoint;
-        if (!read(entry.peer(), caller) || !read(entry.address(), endpoint)) continue;
+        Addresses addresses;
+        if (!read(entry.peer(), caller) || !read_addresses(entry, addresses)) continue;
         named.insert(caller);
         Offer& offer = offers_[caller];
-        offer.target = endpoint;
+        offer.target = addresses;
         offer.pass = pass_from(entry);
         offer.source_port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
         offer.single = entry.single();
@@ -65,7 +65,7 @@ void Offers::maintain(const Uuid& caller, Offer& offer) {
         // The caller has taken it, so it is no offer any more.
         if (const auto link = links_.find(attempt.link);
             link == links_.end() || link->second.purpose != Link::Purpose::offer)
-            attempt = attempt.link == 0 ? attempt : Attempt{};
+            attempt = attempt.link == 0 ? attempt : Attempt{0, attempt.way};
         if (!wanted) {
             if (attempt.link != 0) PROBE(offer_not_needed);
             give_up(attempt);
@@ -76,7 +76,8 @@ void Offers::maintain(const Uuid& caller, Offer& offer) {
             next_dial_ = std::min(next_dial_, attempt.next_dial);
             continue;
         }
-        Endpoint target = offer.target;
+        attempt.way.aim(offer.target);
+        Endpoint target = to_listener ? attempt.way.next() : offer.target.usual;
         if (!to_listener) {
             PROBE(offer_opens_the_way);
             target.port = static_cast<std::uint16_t>(offer.source_port + stripe);
@@ -100,6 +101,11 @@ void Offers::lost(LinkId id, const Link& link) {
         if (attempt.link != id) continue;
         const Timeouts& t = turn_.timeouts;
         attempt.link = 0;
+        if (!link.is_open() && attempt.way.failed()) {
+            PROBE(other_address_next);
+            attempt.next_dial = next_dial_ = turn_.now;
+            continue;
+        }
         attempt.backoff = attempt.backoff == 0 ? t.redial_min : std::min(attempt.backoff * 2, t.redial_longest());
         attempt.next_dial = turn_.now + attempt.backoff / 2 +
                             static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(attempt.backoff)));
@@ -114,7 +120,7 @@ void Offers::forget_run() {
 
 bool Offers::dials_host(const Endpoint& remote) const {
     return std::any_of(offers_.begin(), offers_.end(),
-                       [&](const auto& entry) { return same_host(entry.second.target, remote); });
+                       [&](const auto& entry) { return is_at(entry.second.target, remote); });
 }
 
 void Offers::check() const {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "core/base/link_pass.hpp"
+#include "core/base/way.hpp"
 #include "core/links/link_table.hpp"
 #include "core/links/master_line.hpp"
 #include "core/peer_machine.hpp"
@@ -59,11 +60,12 @@ public:
 private:
     struct Attempt {
         LinkId link = 0;
+        Way way;  // to the listener
         Instant next_dial = 0;
         Duration backoff = 0;
     };
     struct Offer {
-        Endpoint target;
+        Addresses target;
         LinkPass pass;
         std::uint16_t source_port = 0;  // the caller dials stripe k from this port + k; 0: not known
         bool single = false;

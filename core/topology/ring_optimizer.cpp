@@ -135,7 +135,7 @@ void RingOptimizer::start_tests() {
         if (edge.tried || !edge.from->second || !edge.to->second) continue;
         const Uuid& from = edge.from->first;
         const Uuid& to = edge.to->first;
-        const auto target = roster_.endpoint_for(from, to);
+        const auto target = roster_.addresses_for(from, to);
         if (!state_.members.contains(from) || !target) {
             edge.tried = true;
             continue;
@@ -148,7 +148,7 @@ void RingOptimizer::start_tests() {
         proto::MasterMessage message;
         message.mutable_test()->set_test(id);
         message.mutable_test()->mutable_target()->set_peer(to_bytes(to));
-        write(*target, *message.mutable_test()->mutable_target()->mutable_address());
+        write(*target, *message.mutable_test()->mutable_target());
         roster_.add_pass(from, *message.mutable_test()->mutable_target());
         roster_.say(from, std::move(message));
     }

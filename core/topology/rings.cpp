@@ -81,7 +81,7 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
     // An edge that is still being dialled gets the full peer time-out. An edge that failed before gets more time after
     // each failure, so that a network slower than the grace cannot make the ring change for ever.
     // If translators are in the way, the first dials open it for the next ones.
-    const bool patient = !edge.reported_down || roster_.is_translated_for(from, to);
+    const bool patient = !edge.reported_down || roster_.is_translated(to);
     const Duration patience = (patient ? turn_.timeouts.peer : grace) << std::min(edge.failures, 3u);
     if (turn_.now - edge.down_since <= patience || offered_just_now(from, edge)) return false;
     if (!edges_.marked(from, to, turn_.now)) {
@@ -122,13 +122,12 @@ void Rings::told_again(const Uuid& peer) {
 
 bool Rings::offered(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    return roster_.is_translated_for(from, to) || (edge != nullptr && edge->offered());
+    return roster_.is_translated(to) || (edge != nullptr && edge->offered());
 }
 
 bool Rings::meets(const Uuid& from, const Uuid& to) const {
     const EdgeTable::Edge* edge = edges_.find(from, to);
-    return (edge != nullptr && edge->offered()) ||
-           (roster_.is_translated_for(from, to) && roster_.is_translated_for(to, from));
+    return (edge != nullptr && edge->offered()) || (roster_.is_translated(from) && roster_.is_translated(to));
 }
 
 Cause Rings::edge_failure(const std::pair<Uuid, Uuid>& edge) const {

@@ -39,11 +39,12 @@ std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::
     }
     for (const auto& entry : targets) {
         Uuid target;
-        Endpoint endpoint;
-        if (!read(entry.peer(), target) || !read(entry.address(), endpoint) || target == who_.uuid) continue;
+        Addresses addresses;
+        if (!read(entry.peer(), target) || !read_addresses(entry, addresses) || target == who_.uuid) continue;
         Edge& edge = edges_[target];
         edge.planned = true;
-        const Endpoint to = std::exchange(edge.target, endpoint);
+        const Addresses before = edge.way.addresses();
+        edge.way.aim(addresses);
         edge.pass = pass_from(entry);
         edge.single = entry.single();
         const auto port = static_cast<std::uint16_t>(std::min(entry.source_port(), 65'535u));
@@ -51,7 +52,7 @@ std::set<Uuid> Stripes::planned(const google::protobuf::RepeatedPtrField<proto::
         edge.stripes.resize(stripe_count());
         // A dial for a synchronization knows no port that an address translator lets through.
         const bool for_sync = !named_before.contains(target);
-        if (for_sync && (to != edge.target || from != edge.source_port)) withdraw_dials(edge);
+        if (for_sync && (before != addresses || from != edge.source_port)) withdraw_dials(edge);
     }
     return all ? std::set<Uuid>{} : named_before;
 }
@@ -96,9 +97,10 @@ void Stripes::maintain_edges() {
 
 void Stripes::dial(const Uuid& target, Edge& edge, std::size_t index) {
     edge.answered = false;
-    const auto source_port = static_cast<std::uint16_t>(edge.source_port == 0 ? 0 : edge.source_port + index);
+    const bool from_any = edge.source_port == 0 || edge.way.at_other();
+    const auto source_port = static_cast<std::uint16_t>(from_any ? 0 : edge.source_port + index);
     edge.stripes[index].link = links_.dial(Link::Purpose::outgoing, target, static_cast<std::uint32_t>(index),
-                                           edge.target, edge.pass, source_port);
+                                           edge.way.next(), edge.pass, source_port);
 }
 
 void Stripes::forget_run() {
@@ -159,6 +161,7 @@ void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message)
     link.control_bytes = wire::control_limit(turn_.limits, message.welcome().control_bytes_max());
     if (it == edges_.end()) return;
     const Uuid target = link.remote;
+    if (link.dialled) it->second.way.worked();
     if (it->second.report != Edge::Report::up) it->second.opened_before = std::exchange(it->second.opened, turn_.now);
     report(target, it->second, Edge::Report::up, "");
     maintain_edges();
@@ -169,6 +172,8 @@ bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {
     const auto it = edges_.find(link.remote);
     if (it == edges_.end()) return false;
     Edge& edge = it->second;
+    // Somebody else may be at the address. If the target itself refuses, it is there.
+    const bool failed = link.dialled && !link.is_open() && !edge.answered;
     for (Stripe& stripe : edge.stripes) {
         if (stripe.link != id) continue;
         stripe.link = 0;
@@ -178,6 +183,10 @@ bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {
                                                        : std::min(stripe.backoff * 2, turn_.timeouts.redial_longest());
         stripe.next_dial = turn_.now + stripe.backoff / 2 +
                            static_cast<Duration>(turn_.random.below(static_cast<std::uint64_t>(stripe.backoff)));
+        if (failed && open_stripes(edge) == 0 && edge.way.failed()) {
+            PROBE(other_address_next);
+            stripe.next_dial = turn_.now;
+        }
         next_dial_ = std::min(next_dial_, stripe.next_dial);
     }
     if (open_stripes(edge) != 0) {
@@ -255,17 +264,17 @@ void Stripes::declare(const std::set<Uuid>& but) {
 
 // ---- holders of a shared state -------------------------------------------------------------------------------------
 
-void Stripes::aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) {
+void Stripes::aim_at_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass) {
     const auto edge = edges_.find(peer);
     if (edge == edges_.end() || edge->second.planned) return;
-    edge->second.target = endpoint;
+    edge->second.way.aim(addresses);
     edge->second.pass = pass;
 }
 
-void Stripes::want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) {
+void Stripes::want_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass, std::uint32_t sharers) {
     Edge& edge = edges_[peer];
     edge.wanted_by_sync = true;
-    aim_at_holder(peer, endpoint, pass);
+    aim_at_holder(peer, addresses, pass);
     if (edge.stripes.empty()) edge.stripes.resize(std::max(1u, stripe_count() / sharers));
 }
 
@@ -296,7 +305,7 @@ std::size_t Stripes::stripes_to(const Uuid& peer) const {
 
 bool Stripes::dials_host(const Endpoint& remote) const {
     return std::any_of(edges_.begin(), edges_.end(),
-                       [&](const auto& entry) { return same_host(entry.second.target, remote); });
+                       [&](const auto& entry) { return is_at(entry.second.way.addresses(), remote); });
 }
 
 void Stripes::describe(Packed& state) const {

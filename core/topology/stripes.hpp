@@ -12,6 +12,7 @@
 #pragma once
 
 #include "core/base/link_pass.hpp"
+#include "core/base/way.hpp"
 #include "core/identity.hpp"
 #include "core/links/holder_links.hpp"
 #include "core/links/link_table.hpp"
@@ -47,12 +48,12 @@ public:
         Duration backoff = 0;
     };
     struct Edge {
-        Endpoint target;
+        Way way;
         LinkPass pass;
         bool answered = false;  // the target itself refused the last dial: it is alive
         bool planned = false;   // named by the master's dial plan
         bool single = false;    // one end is a newcomer: one connection is enough to show that the edge works
-        std::uint16_t source_port = 0;  // stripe k is dialled from this port + k; 0: from any
+        std::uint16_t source_port = 0;  // stripe k is dialled from this port + k at its usual address; 0: from any
         bool wanted_by_sync = false;
         enum class Report : std::uint8_t { none, up, down, answered } report = Report::none;
         std::vector<Stripe> stripes;
@@ -86,8 +87,9 @@ public:
     void renew(LinkId id, const char* why);
 
     // ---- holders of a shared state
-    void aim_at_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass) override;
-    void want_holder(const Uuid& peer, const Endpoint& endpoint, const LinkPass& pass, std::uint32_t sharers) override;
+    void aim_at_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass) override;
+    void want_holder(const Uuid& peer, const Addresses& addresses, const LinkPass& pass,
+                     std::uint32_t sharers) override;
     void unwant_holder(const Uuid& peer) override;
     void unwant_all_holders() override;
     std::vector<LinkId> open_links_to(const Uuid& peer) const override;

@@ -38,8 +38,8 @@ void bound_texts(proto::Decision& decision, std::size_t bytes_max);
 std::size_t items_per_page(std::uint32_t control_bytes, std::size_t item_bytes);
 
 inline constexpr std::size_t page_head_bytes = 64;  // of a page of any kind, without its items
-inline constexpr std::size_t dial_target_bytes = 112;
-inline constexpr std::size_t sync_holder_bytes = 104;
+inline constexpr std::size_t dial_target_bytes = 144;
+inline constexpr std::size_t sync_holder_bytes = 136;
 inline constexpr std::size_t hash_bytes = 16;
 inline constexpr std::size_t start_member_bytes = 40;
 inline constexpr std::size_t start_share_bytes = 3;  // or of a host's end

@@ -5,6 +5,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/limits.hpp"
 #include "core/base/link_pass.hpp"
+#include "core/base/way.hpp"
 #include "core/events.hpp"
 #include "core/wire/causes.hpp"
 #include "core/wire/control.pb.h"
@@ -62,6 +63,24 @@ LinkPass pass_from(const Target& target) {
     LinkPass pass;
     if (!read(target.pass_hello(), pass.hello) || !read(target.pass_welcome(), pass.welcome)) return {};
     return pass;
+}
+
+// The addresses of a target that the master named. False: they cannot be read.
+template <class Target>
+bool read_addresses(const Target& target, Addresses& addresses) {
+    addresses = {};
+    if (!read(target.address(), addresses.usual)) return false;
+    if (!target.has_other_address()) return true;
+    addresses.other_first = target.other_first();
+    return read(target.other_address(), addresses.other);
+}
+
+template <class Target>
+void write(const Addresses& addresses, Target& target) {
+    write(addresses.usual, *target.mutable_address());
+    if (addresses.other.port == 0) return;
+    write(addresses.other, *target.mutable_other_address());
+    target.set_other_first(addresses.other_first);
 }
 
 inline void write(const Gang& gang, proto::Gang& to) {

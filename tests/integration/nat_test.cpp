@@ -475,6 +475,22 @@ TEST_CASE("both behind strict translators that give ports by UPnP only") {
 #endif
 }
 
+// The router leads no connection from inside to its outer ports.
+TEST_CASE("two behind one router that gives both a port connect inside, and one elsewhere by the port") {
+    if (!possible()) return;
+    if (::access(miniupnpd, X_OK) != 0) {
+        WARN("skipped: miniupnpd is not installed");
+        return;
+    }
+    Run run({Router::pcp, Router::shared, Router::none}, false);
+    const bool together = run.assemble();
+    INFO(run.logs());
+    REQUIRE(together);
+    CHECK(run[0].says("the router forwards 11.0.113.11:"));
+    CHECK(run[1].says("the router forwards 11.0.113.11:"));
+    CHECK(run.reduce(1));
+}
+
 TEST_CASE("a peer whose router gives no ports says so, and joins as if it had not asked") {
     if (!possible()) return;
     Run run({Router::mapping, Router::cone}, false);

@@ -104,7 +104,91 @@ TEST_CASE("the source of an edge uses a connection that the target offers, and s
     }
 }
 
+TEST_CASE("a peer dials the two addresses of a target in turn, and keeps the one that works") {
+    Peer peer;
+    proto::DialPlan plan;
+    auto* target = plan.add_targets();
+    *target = entry(16'400, other_key(), peer.uuid());
+    write(at(5, 600), *target->mutable_other_address());
+    target->set_other_first(true);
+    peer.plan(plan);
+    REQUIRE(peer.opens.size() == 1);
+    CHECK((peer.opens[0].target == at(5, 600) && peer.opens[0].source_port == 0));
+    // The other one is dialled at once.
+    peer.handle(LinkClosed{peer.opens[0].link, "refused"});
+    REQUIRE(peer.opens.size() == 2);
+    CHECK((peer.opens[1].target == at(9, 500) && peer.opens[1].source_port == 16'400));
+
+    SECTION("both failed: after a while, both are dialled again") {
+        peer.handle(LinkClosed{peer.opens[1].link, "refused"});
+        CHECK(peer.opens.size() == 2);
+        peer.handle(Timer{}, 100 * millisecond);
+        REQUIRE(peer.opens.size() == 3);
+        CHECK(peer.opens[2].target == at(5, 600));
+    }
+    SECTION("somebody else is there, who refuses") {
+        const LinkId link = peer.opens[1].link;
+        peer.handle(LinkOpened{link});
+        proto::LinkMessage refusal;
+        refusal.mutable_refusal();
+        peer.say(link, refusal);
+        peer.handle(Timer{}, 100 * millisecond);
+        REQUIRE(peer.opens.size() == 3);
+        CHECK(peer.opens[2].target == at(5, 600));
+    }
+    SECTION("the target is there, and refuses: it is dialled there again") {
+        const LinkId link = peer.opens[1].link;
+        peer.handle(LinkOpened{link});
+        proto::LinkMessage refusal;
+        refusal.mutable_refusal()->set_present(true);
+        peer.say(link, refusal);
+        peer.handle(Timer{}, 100 * millisecond);
+        REQUIRE(peer.opens.size() == 3);
+        CHECK(peer.opens[2].target == at(9, 500));
+    }
+    SECTION("the second one works: it is dialled three times more before the other one") {
+        peer.welcomed(peer.opens[1].link);
+        peer.handle(LinkClosed{peer.opens[1].link, "reset"});
+        for (std::size_t dials = 3; dials <= 6; ++dials) {
+            peer.handle(Timer{}, 2 * second);
+            REQUIRE(peer.opens.size() == dials);
+            CHECK(peer.opens.back().target == at(9, 500));
+            peer.handle(LinkClosed{peer.opens.back().link, "refused"});
+        }
+        REQUIRE(peer.opens.size() == 7);
+        CHECK(peer.opens.back().target == at(5, 600));
+    }
+}
+
+TEST_CASE("a bandwidth test whose first address fails is made at the other one") {
+    Peer peer;
+    proto::MasterMessage order;
+    order.mutable_test()->set_test(1);
+    auto* target = order.mutable_test()->mutable_target();
+    *target = entry(0, other_key(), peer.uuid());
+    write(at(5, 600), *target->mutable_other_address());
+    peer.opens.clear();
+    peer.say(order);
+    REQUIRE_FALSE(peer.opens.empty());
+    CHECK(peer.opens.back().target == at(9, 500));
+    const std::size_t dials = peer.opens.size();
+    peer.handle(LinkClosed{peer.opens.front().link, "refused"});
+    REQUIRE(peer.opens.size() == 2 * dials);
+    CHECK(peer.opens.back().target == at(5, 600));
+    // No third time.
+    peer.handle(LinkClosed{peer.opens.back().link, "refused"});
+    CHECK(peer.opens.size() == 2 * dials);
+}
+
 namespace {
+
+// As play::World::dial() has it.
+Endpoint seen(std::uint8_t first_byte, std::uint16_t port) {
+    Endpoint remote;
+    remote.address[0] = first_byte;
+    remote.port = port;
+    return remote;
+}
 
 void say_translated(play::World& world, play::Member& member, std::uint8_t outer, std::uint8_t inner, bool keeps) {
     world.say_hello(
@@ -150,11 +234,51 @@ TEST_CASE("the master plans offers for peers behind translators") {
         play::World two;
         say_translated(two, behind, 20, 5, true);
         say_translated(two, behind_too, 20, 6, true);
-        CHECK(behind.plan.offers_size() == 0);
-        Endpoint target;
+        Addresses addresses;
         REQUIRE(behind.plan.targets_size() == 1);
-        REQUIRE(read(behind.plan.targets(0).address(), target));
-        CHECK(target == at(6, 1));
+        REQUIRE(read_addresses(behind.plan.targets(0), addresses));
+        CHECK(addresses == Addresses{seen(20, 1), at(6, 1), true});
+        // It may be that of a provider, with a network behind it for each.
+        CHECK(behind.plan.offers_size() == 1);
+    }
+    SECTION("both are behind the same one, which forwards ports to them") {
+        play::World two;
+        const auto say = [&](play::Member& member, std::uint8_t inner, std::uint16_t port) {
+            two.say_hello(
+                member,
+                [&](proto::Hello& hello) {
+                    write(at(inner, 7), *hello.mutable_local());
+                    write(at(20, port), *hello.mutable_advertised());
+                    hello.set_listen_port(7);
+                },
+                20);
+        };
+        say(behind, 5, 100);
+        say(behind_too, 6, 200);
+        Addresses addresses;
+        REQUIRE(behind.plan.targets_size() == 1);
+        REQUIRE(read_addresses(behind.plan.targets(0), addresses));
+        CHECK(addresses == Addresses{at(20, 200), at(6, 7), true});
+        CHECK(behind.plan.offers_size() == 0);
+    }
+    SECTION("both are in the master's network, and advertise addresses to others") {
+        play::World two;
+        const auto say = [&](play::Member& member, std::uint8_t inner) {
+            two.say_hello(
+                member,
+                [&](proto::Hello& hello) {
+                    write(seen(inner, 3), *hello.mutable_local());
+                    write(at(40, inner), *hello.mutable_advertised());
+                    hello.set_listen_port(7);
+                },
+                inner);
+        };
+        say(behind, 5);
+        say(behind_too, 6);
+        Addresses addresses;
+        REQUIRE(behind.plan.targets_size() == 1);
+        REQUIRE(read_addresses(behind.plan.targets(0), addresses));
+        CHECK(addresses == Addresses{at(40, 6), seen(6, 7), false});
     }
     SECTION("a dial has failed: the target offers from then on") {
         play::Member other{name(4)};

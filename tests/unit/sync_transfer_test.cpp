@@ -34,8 +34,8 @@ public:
 
 class NoHolders final : public HolderLinks {
 public:
-    void aim_at_holder(const Uuid&, const Endpoint&, const LinkPass&) override {}
-    void want_holder(const Uuid& peer, const Endpoint&, const LinkPass&, std::uint32_t) override {
+    void aim_at_holder(const Uuid&, const Addresses&, const LinkPass&) override {}
+    void want_holder(const Uuid& peer, const Addresses&, const LinkPass&, std::uint32_t) override {
         wanted.push_back(peer);
     }
     void unwant_holder(const Uuid&) override {}
