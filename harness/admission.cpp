@@ -2,7 +2,7 @@
 //
 // It judges only times without disturbance: after the faults, or the whole run if nothing can go wrong. Then a newcomer
 // is ready a bounded time after its connect call. The next update of the topology must admit it, and until then it must
-// be pending.
+// be pending. It is not turned away because of translators through which it has a way to each member.
 #include "core/base/format.hpp"
 #include "harness/gangs.hpp"
 #include "harness/oracles.hpp"
@@ -22,10 +22,14 @@ struct Terms {
     Duration anew = 0;   // from a change of the members until the others that wait are connected anew
 };
 
-bool nothing_can_happen(const Scenario& s) {
+bool is_undisturbed(const Scenario& s) {
     const sim::NetworkParameters& n = s.world.network;
     return s.faults.empty() && !n.fails_dials() && n.queue_max == 0 && s.world.allocation_fails_per_million == 0 &&
-           n.tail_per_million == 0 && std::none_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& plan) {
+           n.tail_per_million == 0;
+}
+
+bool nothing_can_happen(const Scenario& s) {
+    return is_undisturbed(s) && std::none_of(s.peers.begin(), s.peers.end(), [](const PeerPlan& plan) {
                return plan.translator != sim::Translator::none;
            });
 }
@@ -85,6 +89,39 @@ Waits waits_of(const Ledger& ledger, const Excuses& excuses, const VoteFact& con
     return waits;
 }
 
+// Some way leads through the translators in front of the two.
+bool can_connect(const PeerPlan& a, const PeerPlan& b) {
+    using sim::Translator;
+    const auto reachable = [](const PeerPlan& plan) {
+        return plan.translator == Translator::none || plan.translator == Translator::open || plan.advertises;
+    };
+    const bool in_one_network =
+        a.translator != Translator::none && b.translator != Translator::none && a.site == b.site && a.lan == b.lan;
+    if (in_one_network || reachable(a) || reachable(b)) return true;
+    return a.translator == Translator::cone && b.translator == Translator::cone;
+}
+
+sim::Violation check_turned_away(const Scenario& s, const Ledger& ledger) {
+    const Instant quiet = is_undisturbed(s) ? 0 : s.chaos_end;
+    const Duration time = s.timeouts.peer;  // in which the end of a member may explain that a newcomer did not reach it
+    for (const PeerPlan& a : s.peers) {
+        for (const PeerPlan& b : s.peers) {
+            if (&a != &b && !can_connect(a, b)) return {};
+        }
+    }
+    for (const VoteFact& connect : ledger.votes) {
+        if (connect.kind != CallKind::connect || !connect.completion.cause.has(CauseKind::no_way_through)) continue;
+        const bool disturbed = std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
+            const Instant end = std::min(life.leaves_at, life.gone_at);
+            return &life != &ledger.lives[connect.life] && end >= connect.begin - time && end <= connect.end;
+        });
+        if (disturbed || connect.begin < quiet) continue;
+        return {"admission", formatted("{} was turned away at {} ms, and it could connect with each of the others",
+                                       ledger.name(connect.life), connect.end / millisecond)};
+    }
+    return {};
+}
+
 }  // namespace
 
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
@@ -94,6 +131,10 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
     // A newcomer takes two connections of a member that is alone. With too few of them, newcomers take turns.
     if (scenario.limits.newcomer_links_max < 2 * scenario.peers.size())
         terms.ready *= static_cast<Duration>(scenario.peers.size() + 1);
+    if (excuses.latest_of_all(terms.quiet) <= scenario.timeouts.peer / 8) {
+        sim::Violation turned_away = check_turned_away(scenario, ledger);
+        if (!turned_away.oracle.empty()) return turned_away;
+    }
     std::vector<const VoteFact*> answers;  // answers that show whether a newcomer waits
     std::vector<bool> called(ledger.lives.size(), false);
     for (const VoteFact& vote : ledger.votes) {

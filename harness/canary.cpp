@@ -69,6 +69,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a state that a member had and that was lost", "election"},
                           {"a collective that the master gave up for nothing", "progress"},
                           {"a newcomer refused as a copy of itself", "admission"},
+                          {"a newcomer turned away that had a way", "admission"},
                           {"one revision of two schemas", "schema"},
                           {"another number of groups in the same epoch", "membership"},
                           {"peers that are pending and do not exist", "admission"},
@@ -393,11 +394,14 @@ void tamper(Ledger& ledger, Lie lie) {
         for (VoteFact& fact : ledger.votes) fact.completion.pending |= fact.kind == CallKind::are_peers_pending;
         return;
     }
-    if (lie == Lie::newcomer_superseded) {
+    if (lie == Lie::newcomer_superseded || lie == Lie::turned_away) {
+        const bool away = lie == Lie::turned_away;
         for (VoteFact& fact : ledger.votes) {
             if (fact.kind != CallKind::connect) continue;
-            fact.completion.result = Result::master_connection_failed;
-            fact.completion.cause = make_cause<CauseKind::superseded>();
+            fact.completion.result = away ? Result::rank_connection_failed : Result::master_connection_failed;
+            fact.completion.cause =
+                away ? make_cause<CauseKind::no_way_through>(std::string(), std::string(), std::string())
+                     : make_cause<CauseKind::superseded>();
         }
         return;
     }

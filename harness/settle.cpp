@@ -340,8 +340,8 @@ Duration patience_of(const Scenario& s) {
     patience += 5 * s.timeouts.peer * (s.workload.tags / s.limits.concurrent_ops) *
                 std::count_if(s.faults.begin(), s.faults.end(),
                               [](const Fault& f) { return f.kind == FaultKind::liar && f.forever; });
-    // A tag of a call for many is given up when it has failed 16 times.
-    const Duration each = 16 * static_cast<Duration>(s.workload.tags) / std::max(s.workload.many_window, 1u);
+    // A tag of a call for many is given up when it has failed 16 times. The smallest window of a member may be 1.
+    const Duration each = 16 * static_cast<Duration>(s.workload.tags);
     patience += stalled_time(s) * (s.workload.many_window == 0 ? 1 : each);
     patience += s.world.staging_max;
     // If the payload takes long, each turn may also wait for the payload of others.

@@ -145,7 +145,8 @@ std::vector<std::pair<LinkId, const char*>> LinkTable::examine(Duration master_d
     std::vector<std::pair<LinkId, const char*>> dead;
     for (auto& [id, link] : links_) {
         if (link.stage == Link::Stage::dialing) {
-            if (turn_.now - link.opened > (link.purpose == Link::Purpose::master ? master_dial : t.dial)) {
+            const Duration usual = link.purpose == Link::Purpose::master ? master_dial : t.dial;
+            if (turn_.now - link.opened > (link.dial_longest != 0 ? link.dial_longest : usual)) {
                 PROBE(dial_timed_out);
                 dead.emplace_back(id, "did not answer the dial");
             }

@@ -39,12 +39,13 @@ bool is_settled(std::uint32_t word) { return word % 2 != 0; }
 void BandwidthProbe::begin(const proto::TestOrder& order) {
     end();
     Sending test;
+    Addresses addresses;
     if (order.test() == 0 || !read(order.target().peer(), test.target) || test.target == who_.uuid ||
-        !read_addresses(order.target(), test.addresses))
+        !read_addresses(order.target(), addresses))
         return;
     test.id = order.test();
+    test.way.aim(addresses);
     test.pass = pass_from(order.target());
-    test.at_other = test.addresses.other.port != 0 && test.addresses.other_first;
     dial(std::move(test));
 }
 
@@ -53,9 +54,9 @@ void BandwidthProbe::dial(Sending test) {
     test.buffer = memory_.request(std::min(turn_.limits.test_frame_most, turn_.limits.payload_bytes_max), TestMemory{});
     const std::uint32_t connections =
         std::clamp<std::uint32_t>(turn_.limits.test_connections, 1, turn_.limits.stripes_max);
-    const Endpoint& to = test.at_other ? test.addresses.other : test.addresses.usual;
     for (std::uint32_t i = 0; i < connections; ++i) {
-        const LinkId id = links_.dial(Purpose::test_out, test.target, i, to, test.pass);
+        const LinkId id = links_.dial(Purpose::test_out, test.target, i, test.way.next(), test.pass);
+        links_.at(id).dial_longest = test.way.patience(turn_.timeouts.dial);
         connections_[id].test = test.id;
         connections_[id].dialled = turn_.now;
         connections_[id].order = i;
@@ -365,15 +366,13 @@ void BandwidthProbe::lost(LinkId id, const Link& link) {
         return;
     }
     if (!sending_ || sending_->links.erase(id) == 0) return;
-    if (!link.is_open() && sending_->addresses.other.port != 0 && !sending_->dialled_again) {
+    if (!link.is_open() && sending_->way.failed()) {
+        PROBE(other_address_next);
         Sending again;
         again.id = sending_->id;
         again.target = sending_->target;
-        again.addresses = sending_->addresses;
+        again.way = sending_->way;
         again.pass = sending_->pass;
-        again.at_other = !sending_->at_other;
-        again.dialled_again = true;
-        PROBE(other_address_next);
         end();
         return dial(std::move(again));
     }

@@ -73,10 +73,8 @@ private:
     struct Sending {
         std::uint64_t id = 0;
         Uuid target;
-        Addresses addresses;
+        Way way;
         LinkPass pass;
-        bool at_other = false;       // which of the addresses is dialled
-        bool dialled_again = false;  // the first one failed
         Instant began = 0;
         BufferId buffer = 0;
         bool usable = false;
