@@ -129,8 +129,8 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
         return {};
     Terms terms = terms_of(scenario, excuses);
     // A newcomer takes two connections of a member that is alone. With too few of them, newcomers take turns.
-    if (scenario.limits.newcomer_links_max < 2 * scenario.peers.size())
-        terms.ready *= static_cast<Duration>(scenario.peers.size() + 1);
+    const bool take_turns = scenario.limits.newcomer_links_max < 2 * scenario.peers.size();
+    if (take_turns) terms.ready *= static_cast<Duration>(scenario.peers.size() + 1);
     if (excuses.latest_of_all(terms.quiet) <= scenario.timeouts.peer / 8) {
         sim::Violation turned_away = check_turned_away(scenario, ledger);
         if (!turned_away.oracle.empty()) return turned_away;
@@ -154,7 +154,11 @@ sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, 
             const auto within = [&](Instant at, Duration time) {
                 return at >= answer->begin - time && at <= answer->end;
             };
-            return within(life.connected_at, terms.anew) || within(std::min(life.leaves_at, life.gone_at), terms.ready);
+            // If they take turns, the update may have admitted those before this one.
+            const bool by_it =
+                take_turns && life.connected_at >= answer->begin && life.connected_at <= answer->end + terms.hears;
+            return by_it || within(life.connected_at, terms.anew) ||
+                   within(std::min(life.leaves_at, life.gone_at), terms.ready);
         });
     });
     for (const VoteFact& connect : ledger.votes) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -45,12 +46,20 @@ class Repeated(Generic[Info]):
 
     def finish(self) -> Info | None:
         """Blocks. Returns what the collective returned, or None if no other member is left. Raises PCCLError if a retry
-        does not help."""
+        does not help.
+
+        If a signal handler raises (Ctrl-C), this peer leaves the run, and nothing uses the arrays any more: the others
+        may take part late, or never."""
         for _ in range(RETRIES_MAX):
             if self._handle is None:
                 return None
-            handle, self._handle = self._handle, None
-            succeeded, status, info = handle.wait()
+            handle = self._handle
+            try:
+                succeeded, status, info = handle.wait()
+            except BaseException as error:
+                self.give_up(error)
+                raise
+            self._handle = None
             if succeeded:
                 return info
             if status not in (Result.RANK_CONNECTION_LOST, Result.TOO_FEW_PEERS):
@@ -66,6 +75,12 @@ class Repeated(Generic[Info]):
         vote."""
         if self._handle is not None:
             self._handle.wait()
+            self._handle = None
+
+    def give_up(self, error: BaseException) -> None:
+        """As :meth:`forget`. If ``error`` is not of the library, this peer leaves the run first."""
+        leave_if_interrupted(self._comm, error)
+        self.forget()
 
     def _launch(self) -> None:
         if self._comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) < 2:  # raises if it is closed
@@ -74,6 +89,13 @@ class Repeated(Generic[Info]):
             self._handle = self._launch_one()
         except PCCLTooFewPeersError:
             pass
+
+
+def leave_if_interrupted(comm: Communicator, error: BaseException) -> None:
+    """After Ctrl-C, for example, the others would wait for what this peer does not launch any more."""
+    if not isinstance(error, PCCLError):
+        with contextlib.suppress(PCCLError):
+            comm.abort()
 
 
 class RepeatedReduction:

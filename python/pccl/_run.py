@@ -13,7 +13,7 @@ from pccl._communicator import Communicator
 from pccl._enums import ReduceOp
 from pccl._errors import PCCLError, argument_error
 from pccl._membership import Lost, Membership
-from pccl._repeated import RepeatedReduction
+from pccl._repeated import RepeatedReduction, leave_if_interrupted
 from pccl._values import QuantizationOptions, SharedState, reduce_memory
 
 # While too few peers are there, all members vote at this interval on whether another one waits.
@@ -159,12 +159,8 @@ class Run:
                         )
                     )
                 sizes += [one.finish() or 1 for one in part]
-            except PCCLError:
-                raise
-            except BaseException:
-                # Ctrl-C, for example. The others may take part in the rest late, or never.
-                with contextlib.suppress(PCCLError):
-                    self._comm.abort()
+            except BaseException as error:
+                leave_if_interrupted(self._comm, error)
                 raise
             finally:
                 for one in part:

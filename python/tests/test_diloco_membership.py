@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pccl  # noqa: E402
-from conftest import PATIENCE_S, run_threads  # noqa: E402
+from conftest import PATIENCE_S, Script, run_threads  # noqa: E402
 from diloco_trainee import Trainee  # noqa: E402
 from pccl.diloco import DiLoCo, Event  # noqa: E402
 
@@ -26,6 +28,48 @@ def test_out_of_the_run_at_the_end_of_a_round_it_joins_again(master: str) -> Non
         comm.abort()
         trainee.train(diloco, 4)  # nothing is in flight yet, so the vote is the first to notice
     assert [e.kind for e in events if e.kind in ("joined", "lost")] == ["joined", "lost", "joined"]
+
+
+def test_an_interrupted_peer_leaves_and_may_join_again(master: str, script: Callable[..., Script], tree: Path) -> None:
+    trainee = Trainee(0)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=1, min_peers=2)
+        program = script(
+            """
+import signal, sys
+sys.path.insert(0, sys.argv[2])
+import pccl
+from diloco_trainee import Trainee
+from pccl.diloco import DiLoCo
+
+trainee = Trainee(1)
+comm = pccl.Communicator(sys.argv[1])
+diloco = DiLoCo(trainee.model, trainee.optimizer, comm, H=1, min_peers=2)
+diloco.join()
+def stop(*_):
+    if comm.stats()["all_reduce"]["launched"] != 0:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+try:
+    trainee.train(diloco, 1)
+except KeyboardInterrupt:
+    print("interrupted", comm.state)
+diloco.join()
+print("joined", diloco.inner_step)
+""",
+            master,
+            str(tree / "python/tests"),
+        )
+        diloco.join()
+        # This peer takes no part in the average meanwhile.
+        assert program.line() == "interrupted lost"
+        while diloco.world == 2 or not comm.are_peers_pending():
+            comm.are_peers_pending()
+        trainee.train(diloco, 1)
+        assert program.line() == "joined 1"
+        assert program.end()[0] == 0
 
 
 def test_a_peer_of_another_configuration_is_told(master: str) -> None:

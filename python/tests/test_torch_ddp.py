@@ -112,6 +112,44 @@ def test_quantized_gradients_are_near_the_average_and_equal_on_all(start: Start,
         numpy.testing.assert_array_equal(ours, theirs)
 
 
+def interrupted(channel: Channel, master: str) -> tuple[bool, str, dict[str, Any]]:
+    trainer = Trainer(master)
+    admit(trainer.communicator, 2)
+
+    def stop(*_: object) -> None:
+        if trainer.communicator.stats()["all_reduce"]["launched"] != 0:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    raised = False
+    try:
+        trainer.step(0)
+    except BaseException:
+        raised = True
+    state, stats = trainer.communicator.state, trainer.communicator.stats()
+    trainer.end()
+    return raised, state, stats["all_reduce"]
+
+
+def idle(channel: Channel, master: str) -> None:
+    trainer = Trainer(master)
+    admit(trainer.communicator, 2)
+    channel.recv()
+    trainer.end()
+
+
+def test_an_interrupted_peer_leaves_and_nothing_uses_its_gradients(start: Start, master: str) -> None:
+    first, second = start(interrupted, master), start(idle, master)
+    raised, state, counts = first.result()
+    assert raised
+    assert state == "lost"
+    assert counts["running"] == counts["not_awaited"] == 0, counts
+    second.tell("end")
+    second.result()
+
+
 def veteran(channel: Channel, master: str) -> list[Any]:
     trainer = Trainer(master)
     for _ in range(3):  # DDP reorders its buckets after the first

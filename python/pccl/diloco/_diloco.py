@@ -297,10 +297,12 @@ class DiLoCo(Training):
 
         Between launches and landings it returns at once. At a launch it copies the parameters, or computes the
         pseudo-gradient. A pseudo-gradient that is rejected resets the model in the call that notices it, at the landing
-        at the latest. At a landing (the
-        launch itself without ``overlap``) it blocks until the average has arrived, and applies it. At the end of a round
-        it blocks until all members have reached it (a vote). If members die meanwhile, the transfer is repeated. If this
-        peer is removed from the run, it joins again and blocks as :meth:`join` does.
+        at the latest. At a landing (the launch itself without ``overlap``) it blocks until the average has arrived, and
+        applies it. At the end of a round it blocks until all members have reached it (a vote). If members die meanwhile,
+        the transfer is repeated. If this peer is removed from the run, it joins again and blocks as :meth:`join` does.
+
+        If a signal handler raises (Ctrl-C), this peer leaves the run, and what was in flight is lost. :meth:`join` joins
+        again.
 
         :param samples: number of samples (or tokens) of this inner step, with ``weighted=True``, and only then; 0 or
             more.

@@ -92,7 +92,7 @@ class Training:
             except Lost as lost:
                 self._joined = False
                 self._emit("lost", detail=str(lost))
-            except Exception:
+            except BaseException:
                 self._leave()
                 raise
 
@@ -103,7 +103,7 @@ class Training:
             self._emit("lost", detail=str(lost))
             self._joined = False
             self._join()
-        except Exception:
+        except BaseException:
             self._leave()
             raise
 
@@ -497,7 +497,7 @@ class Training:
         try:
             received = self._membership.enter(position)
             self._check_not_begun_anew(revision)
-        except Exception:
+        except BaseException:
             for tensor, content in own:
                 tensor.copy_(content)
             raise

@@ -11,7 +11,7 @@ from pccl import _memory, _staging
 from pccl._communicator import Communicator
 from pccl._enums import DataType, QuantizationAlgorithm, ReduceOp
 from pccl._errors import argument_error
-from pccl._repeated import RepeatedReduction
+from pccl._repeated import RepeatedReduction, leave_if_interrupted
 from pccl._values import QuantizationOptions
 from pccl.torch._c10d import GradBucket
 
@@ -49,6 +49,9 @@ def ddp_hook(
     is launched when the last of its gradients is there. The reductions run during the backward pass, which blocks at
     its end until all have an outcome. Register the hook with the model as state, or before the first backward pass; without
     the model, the reductions of the first backward pass begin at its end.
+
+    If a signal handler raises during the backward pass (Ctrl-C), the peer leaves the run, and nothing uses the gradients
+    any more. ``connect()`` joins again.
 
     Gradients on a CUDA device are copied to the CPU bucket by bucket, while the backward pass goes on, and back at its
     end.
@@ -196,6 +199,7 @@ class _Reducer:
                     self._launch_rest()
                     self._await_all()
         except BaseException as error:
+            self._give_up(error)
             if self._node_size == 1:
                 raise
             # Raised in _share(), after the last bucket: the other processes of the node wait for the outcome there.
@@ -208,6 +212,14 @@ class _Reducer:
             self._buckets.clear()
             self._forget_parcels()
         return current.future
+
+    def _give_up(self, error: BaseException) -> None:
+        """Nothing uses the gradients afterwards."""
+        if self._communicator is not None:
+            leave_if_interrupted(self._communicator, error)
+        for parcel in self._parcels:
+            if parcel.reduction is not None:
+                parcel.reduction.forget()
 
     def _forget_parcels(self) -> None:
         for parcel in self._parcels:
