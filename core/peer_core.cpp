@@ -87,10 +87,11 @@ bool PeerCore::dispatch(const Event& event) {
                           },
                           [&](const LinkOpened& e) {
                               return on_link(e.link, [&](Link& link) {
+                                  const Duration round_trip = turn_.now - link.opened;
                                   link.last_received = link.last_beat = link.opened = turn_.now;
                                   link.stage = Stage::greeting;
                                   if (link.purpose == Purpose::master)
-                                      session_.opened(e.local);
+                                      session_.opened(e.local, round_trip);
                                   else if (link.purpose == Purpose::test_out)
                                       probe_.opened(e.link);
                                   else

@@ -3,8 +3,8 @@
 // A peer behind an address translator has an address in its own network, and one outside. Which of them another peer
 // reaches depends on where that one is, and the master can only suppose it. So a dialler tries both in turn.
 //
-// In one network an answer comes soon. So the first dials inside, which have another address behind them, are short, and
-// get longer each time that both addresses failed.
+// In one network an answer comes sooner than from the master. So the first dials inside, which have another address
+// behind them, are short, and get longer each time that both addresses failed.
 //
 // Invariant: an address that has worked is kept for some failures, because its peer may be restarting.
 #pragma once
@@ -36,10 +36,11 @@ public:
     const Addresses& addresses() const { return to_; }
     bool at_other() const { return at_other_; }
     const Endpoint& next() const { return at_other_ ? to_.other : to_.usual; }
-    // How long a dial of next() may take, if one without another address may take `dial`.
-    Duration patience(Duration dial) const {
-        const bool inside = at_other_ && to_.other_first && kept_for_ == 0;
-        return inside ? std::min(dial, (dial / short_dials) << rounds_) : dial;
+    // How long a dial of next() may take, if one without another address may take `dial`. `round_trip`: to the master.
+    Duration patience(Duration dial, Duration round_trip) const {
+        if (!at_other_ || !to_.other_first || kept_for_ != 0) return dial;
+        const Duration brief = std::max(dial / short_dials, 4 * std::min(round_trip, dial));
+        return std::min(dial, brief << rounds_);
     }
     // The peer was reached at next().
     void worked() {

@@ -24,6 +24,8 @@ public:
     // The vote is open until its answer comes, and is cast again after a resume. Returns its serial.
     virtual Serial cast(proto::Vote& vote) = 0;
     virtual bool master_open() const = 0;
+    // Of the last dial that reached it; 0: none did.
+    virtual Duration round_trip() const = 0;
     // Longest input that a start vote may carry to this master; 0: none.
     virtual std::uint32_t vote_input_bytes_max() const = 0;
     // Bytes that an answer of this master may have beside control_bytes_least.

@@ -84,10 +84,11 @@ Duration Session::dial_longest() const {
     return away_from_found() ? std::min(t.dial, t.hiccup()) : t.dial;
 }
 
-void Session::opened(const Endpoint& local) {
+void Session::opened(const Endpoint& local, Duration round_trip) {
     proto::PeerMessage message;
     auto* hello = message.mutable_hello();
     local_ = local;
+    round_trip_ = round_trip;
     if (local.port != 0) {
         write(local, *hello->mutable_local());
         hello->set_from_listener(!config_.has_advertised && local.port == config_.listen_port);

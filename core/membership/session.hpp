@@ -65,7 +65,7 @@ public:
     // ---- the link
     bool is_link(LinkId id) const { return id == link_; }
     // `local`: this end's address, see LinkOpened.
-    void opened(const Endpoint& local);
+    void opened(const Endpoint& local, Duration round_trip);
     void message_arrived(const ControlArrived& event);
     void lost(LinkId id, const std::string& reason, bool by_remote);
     void refuse(const std::string& reason) { links_.drop(link_, reason); }
@@ -98,6 +98,7 @@ public:
     std::uint32_t incarnation() const { return incarnation_; }
     std::uint32_t entries_max() const { return entries_max_; }      // entries of a shared state that the master accepts
     std::uint32_t key_bytes_max() const { return key_bytes_max_; }  // longest name of an entry that it accepts
+    Duration round_trip() const override { return round_trip_; }
     std::uint32_t vote_input_bytes_max() const override { return vote_input_bytes_max_; }
     std::uint32_t answer_room() const override { return answer_room_; }
     const OpenVotes& votes() const { return votes_; }
@@ -141,6 +142,7 @@ private:
 
     LinkId link_ = 0;
     Endpoint local_;           // this end's address of it
+    Duration round_trip_ = 0;  // see MasterLine
     std::uint64_t heard_ = 0;  // messages received on it
     bool computed_ = false;    // a compute was done since the last heartbeat to the master
     MasterAddresses addresses_;

@@ -81,6 +81,7 @@ public:
         std::vector<const Candidate*> offering = offers();
         if (offering.empty()) return refuse_for_want_of_offers();
         const Hash128 schema = popular(offering, schema_);
+        model_ = (*std::ranges::find_if(offering, [&](const Candidate* c) { return c->schema == schema; }))->uuid;
         if (!remove([&](const Candidate& c) { return schema_.at(c.uuid) != schema; },
                     [&](const Candidate& c) {
                         PROBE(sync_schema_differs);
@@ -162,6 +163,7 @@ private:
         Election election;
         election.revision = revision_;
         election.failed = true;
+        election.model = model_;
         for (const Candidate& candidate : sorted_) {
             Verdict verdict = verdict_of(candidate);
             if (!verdict.removed) {
@@ -176,7 +178,7 @@ private:
     Election deal_out(const Candidate& winner) const {
         Election election;
         election.revision = revision_;
-        election.winner = winner.uuid;
+        election.winner = election.model = winner.uuid;
         election.content = winner.content;
         for (const Candidate& candidate : sorted_) {
             Verdict verdict = verdict_of(candidate);
@@ -202,7 +204,8 @@ private:
     std::vector<const Candidate*> staying_;
     std::map<Uuid, Cause> causes_;
     std::map<Uuid, Hash128> schema_, content_;
-    std::set<Uuid> differ_;  // removed because their schema is not the winner's
+    Uuid model_;             // has the elected schema
+    std::set<Uuid> differ_;  // removed because their schema is another one
 };
 
 }  // namespace

@@ -50,6 +50,7 @@ struct Election {
     bool failed = false;         // no member succeeds, and the expected revision stays
     std::uint64_t revision = 0;  // the revision of each successful member afterwards
     Uuid winner;                 // nil if the election failed
+    Uuid model;                  // with its schema the others were compared; nil: no schema was elected
     Hash128 content;             // of the winner
     std::vector<Verdict> verdicts;
     std::vector<Uuid> holders;  // members that may send; longest accepted first

@@ -20,7 +20,7 @@ bool KeyComparisons::compare(GroupId group, const Ballot& ballot, const Election
         groups_.erase(group);
         return true;
     }
-    names.insert(names.begin(), election.winner);
+    names.insert(names.begin(), election.model);
     Comparison& comparison = groups_[group];
     const bool same = std::equal(names.begin(), names.end(), comparison.lists.begin(), comparison.lists.end(),
                                  [&](const Uuid& uuid, const List& list) {

@@ -56,7 +56,7 @@ void BandwidthProbe::dial(Sending test) {
         std::clamp<std::uint32_t>(turn_.limits.test_connections, 1, turn_.limits.stripes_max);
     for (std::uint32_t i = 0; i < connections; ++i) {
         const LinkId id = links_.dial(Purpose::test_out, test.target, i, test.way.next(), test.pass);
-        links_.at(id).dial_longest = test.way.patience(turn_.timeouts.dial);
+        links_.at(id).dial_longest = test.way.patience(turn_.timeouts.dial, master_.round_trip());
         connections_[id].test = test.id;
         connections_[id].dialled = turn_.now;
         connections_[id].order = i;

@@ -84,7 +84,8 @@ void Offers::maintain(const Uuid& caller, Offer& offer) {
         }
         attempt.link = links_.dial(Link::Purpose::offer, caller, stripe, target, offer.pass,
                                    to_listener ? std::uint16_t{0} : config_.listen_port);
-        if (to_listener) links_.at(attempt.link).dial_longest = attempt.way.patience(turn_.timeouts.dial);
+        if (to_listener)
+            links_.at(attempt.link).dial_longest = attempt.way.patience(turn_.timeouts.dial, master_.round_trip());
     }
 }
 

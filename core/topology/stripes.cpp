@@ -101,7 +101,7 @@ void Stripes::dial(const Uuid& target, Edge& edge, std::size_t index) {
     const auto source_port = static_cast<std::uint16_t>(from_any ? 0 : edge.source_port + index);
     edge.stripes[index].link = links_.dial(Link::Purpose::outgoing, target, static_cast<std::uint32_t>(index),
                                            edge.way.next(), edge.pass, source_port);
-    links_.at(edge.stripes[index].link).dial_longest = edge.way.patience(turn_.timeouts.dial);
+    links_.at(edge.stripes[index].link).dial_longest = edge.way.patience(turn_.timeouts.dial, master_.round_trip());
 }
 
 void Stripes::forget_run() {

@@ -181,6 +181,17 @@ TEST_CASE("a rule that would remove everybody together with their gangs removes 
     CHECK(removed(behind.elect(1)).empty());
 }
 
+TEST_CASE("a schema may be elected although nobody is: whoever has another one is compared with a member that has it") {
+    Voters voters;
+    voters.add(0, 7, true, "v").as(SyncStrategy::receive_only);
+    voters.add(0, 7).of_gang("A").as(SyncStrategy::send_only).add(0, 8).of_gang("A").as(SyncStrategy::send_only);
+    const Election election = voters.elect(0);
+    CHECK(election.failed);
+    CHECK(election.winner.is_nil());
+    CHECK(election.verdicts[0].schema_differs);
+    CHECK(election.model.bytes[0] == 2);
+}
+
 TEST_CASE("a place whose gang goes is not elected") {
     Voters voters;
     voters.add(0, 7).of_gang("A").as(SyncStrategy::send_only).add(0, 8).of_gang("A").as(SyncStrategy::send_only);

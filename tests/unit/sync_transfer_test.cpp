@@ -26,6 +26,7 @@ public:
         return vote.serial();
     }
     bool master_open() const override { return true; }
+    Duration round_trip() const override { return 0; }
     std::uint32_t vote_input_bytes_max() const override { return 0; }
     std::uint32_t answer_room() const override { return 0; }
     std::vector<proto::PeerMessage> told;
