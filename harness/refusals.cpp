@@ -34,8 +34,12 @@ bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses
     if (why.has(CauseKind::master_stopped)) return !ended(true);
     if (why.has(CauseKind::run_full)) return !may_be_full(scenario, ledger, excuses, own);
     if (why.has(CauseKind::revoked)) {
-        return std::none_of(ledger.revocations.begin(), ledger.revocations.end(),
-                            [&](const auto& one) { return one.node == node && one.at <= own.end; });
+        // Or that of another place of its gang.
+        const std::string& gang = ledger.lives[own.life].gang.name;
+        return std::none_of(ledger.revocations.begin(), ledger.revocations.end(), [&](const auto& one) {
+            const bool mate = !gang.empty() && scenario.peers.at(one.node - 1).gang.name == gang;
+            return (one.node == node || mate) && one.at <= own.end;
+        });
     }
     return why.has(CauseKind::identity_differs) || why.has(CauseKind::group_not_allowed) ||
            why.has(CauseKind::versions_differ);

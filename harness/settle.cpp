@@ -97,17 +97,6 @@ void fit_workload(Scenario& s) {
     }
 }
 
-// How long the operations of one turn take to go around the ring if only a few of them run at a time.
-Duration rounds_time(const Scenario& s) {
-    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
-                             (2000 + s.world.network.jitter_per_mille) / 2000;
-    const auto hops = 2 * static_cast<Duration>(s.peers.size()) + 4;
-    std::uint32_t at_once = std::max(s.limits.concurrent_ops, 1u);
-    if (s.workload.many_window != 0) at_once = std::min(at_once, s.workload.many_window);
-    const Duration waves = s.workload.tags / at_once + 1;
-    return waves * hops * latency;
-}
-
 void fit_core(Scenario& s) {
     // Without memory for ever, no collective completes.
     if (s.world.allocation_fails_per_million == 1'000'000) s.core.clear();
@@ -179,6 +168,16 @@ void fit_addresses(Scenario& s) {
 }
 
 }  // namespace
+
+Duration rounds_time(const Scenario& s) {
+    const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
+                             (2000 + s.world.network.jitter_per_mille) / 2000;
+    const auto hops = 2 * static_cast<Duration>(s.peers.size()) + 4;
+    std::uint32_t at_once = std::max(s.limits.concurrent_ops, 1u);
+    if (s.workload.many_window != 0) at_once = std::min(at_once, s.workload.many_window);
+    const Duration waves = s.workload.tags / at_once + 1;
+    return waves * hops * latency;
+}
 
 bool only_impairs_edges(const Scenario& scenario) {
     return !scenario.faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(),
