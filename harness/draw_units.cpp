@@ -44,7 +44,9 @@ void fit_units(Scenario& s) {
     l.sources_active_max = std::min(l.sources_active_max, l.sources_max);
     // A removed peer that comes back must learn why it was removed. Otherwise oracles could not judge the removal.
     l.removed_kept = std::max(l.removed_kept, static_cast<std::uint32_t>(s.peers.size()));
-    l.test_frame_most = std::max(l.test_frame_most, l.test_frame_least);
+    // A bandwidth test has some thousands of frames at most.
+    l.test_frame_most =
+        std::max({l.test_frame_most, l.test_frame_least, static_cast<std::uint32_t>(l.test_bytes / 4096)});
     // A result is copied in few pieces (about 16 at most).
     const std::uint64_t largest =
         8 * std::max(std::uint64_t{w.elements_max} * w.elements_times, std::uint64_t{w.state_elements_max});
