@@ -56,10 +56,7 @@ public:
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void set_user_timeout(core::Duration user_timeout);
     std::uint64_t shared_memory_bytes() const { return shared_use_.bytes; }
-    void set_tls(TlsUse use) {
-        tls_ = std::move(use);
-        sessions_.clear();
-    }
+    void set_tls(TlsUse use);
     void answer_enrolment(core::LinkId link, const std::string& body);
     void drop_not_admitted();
     void on_event(const core::Event& event) override;
@@ -118,6 +115,9 @@ private:
     static constexpr core::Duration flush_time = 1 * core::second;  // limit for closed links, and for the loop's stop
 
     // thread
+    struct Live;
+    static Live& live();
+    static void end_tls();
     void thread_main();
     void begin_crew();
     void run();
@@ -254,6 +254,7 @@ private:
     std::atomic<bool> wake_missed_{false};  // no memory to wake the loop: run() itself looks for tasks
     bool ended_ = false;                    // the thread takes no more tasks
     bool stop_requested_ = false;
+    bool uses_tls_ = false;  // under the mutex of live()
 
     struct PendingFile {
         std::shared_ptr<StagingFile> file;

@@ -1,6 +1,7 @@
 #include "net-real/port_mapping/pcp_messages.hpp"
 
 #include "net-real/port_mapping/router.hpp"
+#include "net-real/tls/openssl.hpp"
 
 #include <algorithm>
 #include <string>
@@ -60,6 +61,7 @@ Nonce make_nonce(std::string_view secret, const core::Endpoint& client, std::uin
     std::string text = "pccl port mapping\n" + std::string(secret) + "\n" + host_text(client) + "\n";
     text += std::to_string(port);
     std::array<std::uint8_t, EVP_MAX_MD_SIZE> hash{};
+    tls::begin_use();
     // It fails only without memory. Then the nonce is 0, which is allowed.
     static_cast<void>(EVP_Digest(text.data(), text.size(), hash.data(), nullptr, EVP_sha256(), nullptr));
     Nonce nonce;

@@ -116,6 +116,7 @@ bool is_name(std::string_view text) {
 }
 
 KeyPtr make_key(std::string& error) {
+    begin_use();
     KeyPtr key(EVP_EC_gen("P-256"));
     if (key == nullptr) failed(error, "cannot make a key");
     return key;
@@ -139,6 +140,7 @@ std::string to_der(X509& certificate) {
 }
 
 KeyPtr key_from_pem(const std::string& pem, std::string& error) {
+    begin_use();
     const BioPtr in = reader_of(pem);
     KeyPtr key(in == nullptr ? nullptr : PEM_read_bio_PrivateKey(in.get(), nullptr, no_password, nullptr));
     if (key == nullptr) failed(error, "not a private key");
@@ -146,6 +148,7 @@ KeyPtr key_from_pem(const std::string& pem, std::string& error) {
 }
 
 CertificatePtr certificate_from_pem(const std::string& pem, std::string& error) {
+    begin_use();
     const BioPtr in = reader_of(pem);
     CertificatePtr certificate(in == nullptr ? nullptr : PEM_read_bio_X509(in.get(), nullptr, no_password, nullptr));
     if (certificate == nullptr) failed(error, "not a certificate");
@@ -153,6 +156,7 @@ CertificatePtr certificate_from_pem(const std::string& pem, std::string& error) 
 }
 
 CertificatePtr certificate_from_der(std::string_view der, std::string& error) {
+    begin_use();
     const auto* bytes = reinterpret_cast<const unsigned char*>(der.data());
     CertificatePtr certificate(der.size() > INT_MAX ? nullptr
                                                     : d2i_X509(nullptr, &bytes, static_cast<long>(der.size())));

@@ -81,6 +81,7 @@ int keep_session(SSL* ssl, SSL_SESSION* session) {
 }
 
 ContextPtr make_context(std::string& error) {
+    begin_use();
     ContextPtr context(SSL_CTX_new(TLS_method()));
     if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(context.get(), "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"

@@ -1,4 +1,4 @@
-// Owners of OpenSSL objects, and the text of its last error.
+// Owners of OpenSSL objects, the text of its last error, and the end of the library in this process.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,20 @@
 
 namespace pccl::real::tls {
 
+// To be called before the first use of OpenSSL. The process may end while threads of this library still use TLS, so
+// OpenSSL must not free its tables at exit. If the host has used OpenSSL before, OpenSSL frees them nevertheless:
+// then see before_cleanup().
+void begin_use();
+// `stop` runs when OpenSSL is about to free its tables. When it returns, no thread may use TLS. Must not throw.
+void before_cleanup(void (*stop)());
+// True: OpenSSL has freed its tables. The objects that are left cannot be released any more.
+bool was_cleaned_up();
+
 template <auto release>
 struct Release {
     template <class Object>
     void operator()(Object* object) const {
-        release(object);
+        if (!was_cleaned_up()) release(object);
     }
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <sstream>
+#include <string_view>
 
 namespace pccl::real::tls {
 
@@ -14,7 +15,7 @@ namespace {
 constexpr const char* head = "pccl-revoked 1";
 constexpr std::size_t revoked_max = 65536;
 constexpr std::size_t shown_max = 16384;
-const std::string by_serial = "serial:";
+constexpr std::string_view by_serial = "serial:";
 
 // As the set has it; empty: it names nothing.
 std::string normal(const std::string& what) {
@@ -26,7 +27,8 @@ std::string normal(const std::string& what) {
         if (digits.empty() && digit == '0') continue;
         digits += static_cast<char>(std::tolower(static_cast<unsigned char>(digit)));
     }
-    return digits.empty() || digits.size() > 2 * CertificateName::serial_bytes_max ? "" : by_serial + digits;
+    return digits.empty() || digits.size() > 2 * CertificateName::serial_bytes_max ? ""
+                                                                                   : std::string(by_serial) + digits;
 }
 
 }  // namespace
@@ -52,7 +54,7 @@ std::unique_ptr<Revocations> Revocations::open(const std::string& directory, std
 }
 
 bool Revocations::is_revoked(const CertificateName& name) const {
-    return revoked_.contains(name.name) || revoked_.contains(by_serial + name.serial);
+    return revoked_.contains(name.name) || revoked_.contains(std::string(by_serial) + name.serial);
 }
 
 bool Revocations::admits(const CertificateName& name, std::string& why) {
