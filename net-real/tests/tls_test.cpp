@@ -235,6 +235,23 @@ TEST_CASE("a revoked name is not admitted, renews nothing, and stays revoked aft
     CHECK_FALSE(office.authority->revoke("nobody", peers, error));
 }
 
+TEST_CASE("a master whose clock was set back has a certificate that is valid by the new time") {
+    Office office;
+    const auto ahead = office.authority->context();
+    office.now -= 60;
+    CHECK(office.authority->context() == ahead);
+    office.now -= 6 * 3600;
+    const auto behind = office.authority->context();
+    CHECK(behind != ahead);
+    CHECK(office.authority->context() == behind);
+    std::string error;
+    const auto newcomer = tls::Context::make_newcomer(office.authority->hash(), office.now, error);
+    CHECK_FALSE(shake_hands(newcomer, tls::Protocol::enrolment, ahead).opened);
+    const Handshake result = shake_hands(newcomer, tls::Protocol::enrolment, behind);
+    INFO(result.at_dialler);
+    CHECK(result.opened);
+}
+
 TEST_CASE("key and tables are private; a damaged table is named and not guessed") {
     Office office;
     office.invite();

@@ -26,6 +26,8 @@ constexpr std::size_t granted_max = 4096;
 constexpr std::time_t granted_again = 10 * 60;
 constexpr std::uint32_t uses_max = 65536;
 constexpr std::time_t ttl_max = 30 * 86'400;
+// Within clock_tolerance. A clock that is set back by more gives the master a new certificate.
+constexpr std::time_t clock_step = 60;
 // An expired or spent invitation is kept so long, so that whoever uses it gets the right answer.
 constexpr std::time_t kept_after = 7 * 86'400;
 
@@ -195,6 +197,7 @@ struct Authority::Impl {
 
     std::mutex context_mutex;
     std::shared_ptr<const Context> context;
+    std::time_t context_from = 0;  // when it was made
     std::time_t context_until = 0;
 
     std::time_t now() const { return options.clock ? options.clock() : std::time(nullptr); }
@@ -231,7 +234,10 @@ struct Authority::Impl {
         own.authority.reset(certificate.get());
         if (own.certificate == nullptr) return nullptr;
         auto made = Context::make(Context::Side::master, own, error);
-        if (made != nullptr) context_until = at + options.certificate_life / 2;
+        if (made != nullptr) {
+            context_from = at;
+            context_until = at + options.certificate_life / 2;
+        }
         return made;
     }
 };
@@ -291,7 +297,10 @@ KeyHash Authority::hash() const { return hash_of_key(*impl_->certificate).value_
 
 std::shared_ptr<const Context> Authority::context() {
     const std::lock_guard lock(impl_->context_mutex);
-    if (impl_->now() >= impl_->context_until) {
+    const std::time_t now = impl_->now();
+    // If the clock was set back, the certificate is not valid by the new time, for as long as the clock was ahead.
+    const bool is_ahead = impl_->context_from > now + clock_step;
+    if (is_ahead || now >= impl_->context_until) {
         std::string error;
         if (auto made = impl_->renew_context(error)) impl_->context = std::move(made);
     }

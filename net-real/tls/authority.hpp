@@ -38,7 +38,7 @@ public:
 
     bool data_plaintext() const;
     KeyHash hash() const;
-    // With a certificate of the master that is valid for at least half its life.
+    // With a certificate of the master that is valid for at least half its life, also after the clock was set back.
     std::shared_ptr<const Context> context();
 
     // Answers a request for a certificate. `shown`: the certificate with which the caller has authenticated itself.

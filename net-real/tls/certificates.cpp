@@ -17,6 +17,9 @@ namespace pccl::real::tls {
 namespace {
 
 constexpr std::time_t authority_life = std::time_t{10} * 365 * 86'400;
+// The authority is made once, maybe before the clock of its host is right. Certificates that it issues are not valid so
+// early: a peer whose clock is wrong must fail at the master, and not later at the other peers.
+constexpr std::time_t authority_tolerance = 86'400;
 constexpr std::string_view peer_prefix = "pccl:peer:";
 constexpr std::string_view run_prefix = "pccl:run:";
 constexpr std::string_view invitation_prefix = "pccl:invitation:";
@@ -176,7 +179,7 @@ std::optional<KeyHash> hash_of_key(X509& certificate) {
 }
 
 CertificatePtr make_authority(EVP_PKEY& key, std::time_t now, std::string& error) {
-    CertificatePtr certificate = begin_certificate(key, {now - clock_tolerance, now + authority_life});
+    CertificatePtr certificate = begin_certificate(key, {now - authority_tolerance, now + authority_life});
     if (certificate == nullptr || !set_common_name(X509_get_subject_name(certificate.get()), "PCCL run authority") ||
         X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get())) != 1 ||
         !add_extension(*certificate, *certificate, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") ||
