@@ -101,14 +101,16 @@ void EventLoop::Impl::authenticated(const ConnectionRef& connection) {
 
 void EventLoop::Impl::refuse_caller(const ConnectionRef& connection, const std::string& why) {
     const bool is_plain = connection->tls->is_plaintext();
-    client_.log(connection->tls->was_abandoned() ? Severity::info : Severity::warn,
-                core::formatted("refused a connection from {}{}: {}{}", host_of(connection->remote),
-                                connection->other ? core::formatted(" ({}, peer {})", connection->other->name,
-                                                                    core::short_name(connection->other->peer))
-                                                  : "",
-                                why,
-                                is_plain ? "; give that peer an invitation (PCCL_INVITE) or a certificate (PCCL_TLS_CA)"
-                                         : ""));
+    const bool is_abandoned = connection->tls->was_abandoned();
+    if (connection->other || refused_lines_[is_abandoned ? 1 : 0].take(now()))
+        client_.log(is_abandoned ? Severity::info : Severity::warn,
+                    core::formatted(
+                        "refused a connection from {}{}: {}{}", host_of(connection->remote),
+                        connection->other ? core::formatted(" ({}, peer {})", connection->other->name,
+                                                            core::short_name(connection->other->peer))
+                                          : "",
+                        why,
+                        is_plain ? "; give that peer an invitation (PCCL_INVITE) or a certificate (PCCL_TLS_CA)" : ""));
     const bool has_stream = is_plain || connection->other;
     const std::string body =
         !has_stream ? std::string()
@@ -130,6 +132,14 @@ void EventLoop::Impl::refuse_caller(const ConnectionRef& connection, const std::
     }
     if (is_plain) connection->tls->go_plain();
     answer_and_close(connection, body);
+}
+
+void EventLoop::Impl::tell_refused(core::Instant at) {
+    for (LineBudget& lines : refused_lines_) {
+        if (const std::uint64_t count = lines.collect(at); count != 0)
+            client_.log(&lines == &refused_lines_[0] ? Severity::warn : Severity::info,
+                        core::formatted("refused {} more connections of callers without a certificate", count));
+    }
 }
 
 void EventLoop::Impl::answer_and_close(const ConnectionRef& connection, const std::string& body) {

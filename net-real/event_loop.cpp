@@ -291,6 +291,7 @@ core::Instant EventLoop::Impl::own_deadline() const {
     for (const auto& [id, making] : files_) earliest = std::min(earliest, making.examine_at);
     for (const auto& connection : closing_) earliest = std::min(earliest, connection->close_at);
     for (const auto& connection : opening_) earliest = std::min(earliest, connection->close_at);
+    for (const LineBudget& lines : refused_lines_) earliest = std::min(earliest, lines.due());
     return earliest;
 }
 
@@ -301,6 +302,7 @@ void EventLoop::Impl::own_timers(core::Instant at) {
         arm_shared_accept();
     }
     give_up_openings(at);
+    tell_refused(at);
     for (std::size_t i = 0; i < closing_.size();) {
         if (closing_[i]->close_at > at) {
             ++i;

@@ -13,6 +13,7 @@
 #include "net-real/crew.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/file_payloads.hpp"
+#include "net-real/line_budget.hpp"
 #include "net-real/link.hpp"
 #include "net-real/log_writer.hpp"
 #include "net-real/staging_file.hpp"
@@ -212,6 +213,7 @@ private:
     void authenticated(const ConnectionRef& connection);
     void receive_enrolment(const ConnectionRef& connection);
     void refuse_caller(const ConnectionRef& connection, const std::string& why);
+    void tell_refused(core::Instant now);
     void answer_and_close(const ConnectionRef& connection, const std::string& body);
     void close_openings();
     void close_listeners();
@@ -226,6 +228,8 @@ private:
     boost::asio::posix::stream_descriptor listener_watch_{context_};
     int listener_ = -1;
     core::Instant accept_resume_ = core::never;
+    // Of callers without a certificate: [0] those that were refused, [1] those that gave up.
+    std::array<LineBudget, 2> refused_lines_;
     bool accept_armed_ = false;
     boost::asio::posix::stream_descriptor shared_listener_watch_{context_};
     int shared_listener_ = -1;

@@ -1,15 +1,18 @@
 // Loops that connect by TLS: each end learns who the other one is, and a dial reaches only the one that it names.
 #include "net-real/event_loop.hpp"
 
+#include "net-real/line_budget.hpp"
 #include "net-real/tests/quiet_client.hpp"
 #include "net-real/tests/stream_pairs.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -67,6 +70,10 @@ public:
         return callers_;
     }
 
+    void log(Severity severity, std::string_view) override {
+        if (severity == Severity::warn) ++warnings;
+    }
+    std::atomic<int> warnings{0};
     const std::string body = std::string(300'000, 'x');
 
 private:
@@ -168,4 +175,45 @@ TEST_CASE("strangers that connect and say nothing give way, and do not keep peer
     pollfd first{strangers.front(), POLLIN, 0};
     CHECK(::poll(&first, 1, 60'000) == 1);
     for (const int one : strangers) close_socket(one);
+}
+
+TEST_CASE("strangers from many addresses do not fill the log") {
+    const TlsRun run;
+    Loop target(run.master());
+    const std::uint16_t port = target.listen();
+    constexpr int strangers = 200;
+    std::string error;
+    for (int i = 0; i < strangers; ++i) {
+        core::Endpoint source = loopback_endpoint();
+        source.address[3] = static_cast<std::uint8_t>(2 + i);  // 127.0.0.2 and so on
+        const int one = dial(loopback_endpoint(port), source, error);
+        REQUIRE(one >= 0);
+        wait_until(one, POLLOUT);
+        REQUIRE(::send(one, "no TLS, and no frame either", 27, MSG_NOSIGNAL) == 27);
+        char answer[256];
+        do {
+            wait_until(one, POLLIN);
+        } while (::recv(one, answer, sizeof answer, 0) > 0);
+        close_socket(one);
+    }
+    CHECK(target.machine.warnings > 0);
+    CHECK(target.machine.warnings < strangers);
+}
+
+TEST_CASE("a budget of lines counts what is beyond it, and each window has its own") {
+    constexpr core::Instant begin = 100 * core::second;
+    LineBudget budget;
+    for (int i = 0; i < LineBudget::lines_max; ++i) CHECK(budget.take(begin + i));
+    CHECK(budget.due() == core::never);
+    for (int i = 0; i < 5; ++i) CHECK_FALSE(budget.take(begin + core::second));
+    CHECK(budget.due() == begin + LineBudget::window);
+    CHECK(budget.collect(begin + LineBudget::window - 1) == 0);
+    CHECK_FALSE(budget.take(begin + LineBudget::window));  // the count before it comes first
+    CHECK(budget.collect(begin + LineBudget::window) == 6);
+    CHECK(budget.due() == core::never);
+    CHECK(budget.collect(begin + 2 * LineBudget::window) == 0);
+    for (int i = 0; i < LineBudget::lines_max; ++i) CHECK(budget.take(begin + LineBudget::window));
+    CHECK_FALSE(budget.take(begin + LineBudget::window));
+    CHECK(budget.collect(begin + 2 * LineBudget::window) == 1);
+    CHECK(budget.take(begin + 2 * LineBudget::window));
 }
