@@ -280,7 +280,8 @@ struct PeerRuntime::State final : LoopClient {
             std::string error;
             if (keys != nullptr) {
                 command.identity = keys->begin_membership(error);
-                if (command.identity.is_nil()) return failed(core::Result::invalid_argument, std::move(error));
+                // Maybe the files are being replaced just now.
+                if (command.identity.is_nil()) return failed(core::Result::master_connection_failed, std::move(error));
             } else {
                 if (!credentials->join(masters(), settings.timeouts.master, ends, error))
                     return failed(credentials->was_refused() ? core::Result::invalid_argument

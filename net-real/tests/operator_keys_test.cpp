@@ -218,3 +218,26 @@ TEST_CASE("an abort that comes while a connect reads its files ends it") {
     CHECK(contains(core::to_text(completion.cause), "aborted"));
     secure_run::connect(*peer);
 }
+
+TEST_CASE("a connect during which a file is replaced fails, and a later one succeeds") {
+    OwnPki pki;
+    MasterSettings of_master;
+    of_master.tls_files = pki.make("master", {"IP:127.0.0.1"});
+    MasterRuntime master(of_master);
+    std::string error;
+    REQUIRE(master.bind(secure_run::loopback(), error));
+    REQUIRE(master.run(error));
+    PeerSettings settings = secure_run::with_invite("");
+    settings.tls_files = pki.make("peer");
+    settings.master = secure_run::loopback(master.port());
+    const auto peer = secure_run::make_peer(settings);
+    // The new key is there already, and its certificate not yet.
+    const std::string old_key = settings.tls_files.key + ".old";
+    std::filesystem::rename(settings.tls_files.key, old_key);
+    std::filesystem::copy_file(pki.make("other").key, settings.tls_files.key);
+    const core::Completion completion = peer->call(core::CommandConnect{});
+    CHECK(completion.result == core::Result::master_connection_failed);
+    CHECK(contains(core::to_text(completion.cause), settings.tls_files.key));
+    std::filesystem::rename(old_key, settings.tls_files.key);
+    secure_run::connect(*peer);
+}
