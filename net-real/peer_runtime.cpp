@@ -231,7 +231,7 @@ struct PeerRuntime::State final : LoopClient {
             return keys != nullptr;
         }
         if (settings.invite.empty() || credentials != nullptr) return true;
-        auto made = tls::PeerIdentity::make(settings.invite, std::nullopt, error);
+        auto made = tls::PeerIdentity::make(settings.invite, std::nullopt, error, settings.bind_address);
         std::vector<core::Endpoint> masters;
         if (made == nullptr || !resolve(made->master(), CCOIP_PROTOCOL_PORT_MASTER, masters, error)) return false;
         settings.master = masters.front();

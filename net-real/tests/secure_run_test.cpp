@@ -540,3 +540,27 @@ TEST_CASE("a peer may be closed at any moment of a call that connects it") {
         connects.join();
     }
 }
+
+TEST_CASE("a newcomer asks for its certificate from the address that it binds") {
+    Run run;
+    std::uint16_t port = 0;
+    std::string error;
+    ListenRequest request;
+    request.address = loopback();
+    const int listener = listen_on(request, port, error);
+    REQUIRE(listener >= 0);
+    PeerSettings settings = with_invite(run.invite({}, port));
+    REQUIRE(parse_endpoint("127.0.0.5", *settings.bind_address));
+    const auto peer = make_peer(settings);
+    core::Completion completion;
+    std::thread connecting([&] { completion = peer->call(core::CommandConnect{}); });
+    core::Endpoint remote;
+    pollfd ready{listener, POLLIN, 0};
+    CHECK(::poll(&ready, 1, -1) == 1);
+    const int accepted = accept_from(listener, remote);
+    close_socket(listener);  // first, so that there is no second try
+    close_socket(accepted);
+    connecting.join();
+    CHECK(completion.result == core::Result::master_connection_failed);
+    CHECK(remote.address == settings.bind_address->address);
+}

@@ -55,10 +55,11 @@ PeerIdentity::Asked PeerIdentity::exchange(std::unique_ptr<TlsStream> stream, co
 }
 
 std::unique_ptr<PeerIdentity> PeerIdentity::make(std::string_view invitation, std::optional<std::time_t> clock,
-                                                 std::string& error) {
+                                                 std::string& error, std::optional<core::Endpoint> source) {
     std::unique_ptr<PeerIdentity> made(new PeerIdentity);
     if (!parse_invitation(invitation, made->invitation_, error)) return nullptr;
     made->clock_ = clock;
+    made->source_ = source;
     made->key_ = make_key(error);
     return made->key_ == nullptr ? nullptr : std::move(made);
 }
@@ -100,7 +101,7 @@ PeerIdentity::Asked PeerIdentity::ask(const std::vector<core::Endpoint>& masters
     bool is_there = false;
     for (const core::Endpoint& master : masters) {
         std::string why;
-        const int descriptor = dial(master, std::nullopt, why);
+        const int descriptor = dial(master, source_, why);
         auto stream = descriptor < 0 ? nullptr : TlsStream::dialled(descriptor, context, Protocol::enrolment);
         proto::EnrolReply reply;
         const Asked asked =

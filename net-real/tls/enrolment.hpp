@@ -33,9 +33,10 @@ class PeerIdentity {
 public:
     using Stop = std::function<bool()>;
 
-    // `clock`: by which certificates are judged; nothing: the system's. Null: `error` says what is wrong.
+    // `clock`: by which certificates are judged; nothing: the system's. `source`: the address from which the master is
+    // dialled; nothing: the system chooses. Null: `error` says what is wrong.
     static std::unique_ptr<PeerIdentity> make(std::string_view invitation, std::optional<std::time_t> clock,
-                                              std::string& error);
+                                              std::string& error, std::optional<core::Endpoint> source = std::nullopt);
 
     // After a failure: the master has answered, and the invitation or certificate is of no use, now and later.
     bool was_refused() const { return was_refused_; }
@@ -70,6 +71,7 @@ private:
 
     Invitation invitation_;
     std::optional<std::time_t> clock_;
+    std::optional<core::Endpoint> source_;
     KeyPtr key_;
     CertificateName name_;
     std::time_t obtained_ = 0;

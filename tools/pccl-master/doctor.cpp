@@ -116,7 +116,7 @@ private:
     bool find_master() {
         std::string error;
         if (!options_.invitation.empty()) {
-            identity_ = real::tls::PeerIdentity::make(options_.invitation, std::nullopt, error);
+            identity_ = real::tls::PeerIdentity::make(options_.invitation, std::nullopt, error, settings_.bind_address);
             if (identity_ == nullptr || !real::tls::parse_invitation(options_.invitation, invitation_, error)) {
                 std::fprintf(stderr, "doctor: the invitation cannot be read: %s\n", error.c_str());
                 return false;
