@@ -213,7 +213,9 @@ struct MasterRuntime::State final : LoopClient {
             error = "a secure run needs a state directory, for its keys; give --state-dir";
             return false;
         }
-        authority = tls::Authority::open(directory, {settings.data_plaintext, settings.certificate_life, {}}, error);
+        const auto log_error = [this](const std::string& text) { log(Severity::err, text); };
+        authority =
+            tls::Authority::open(directory, {settings.data_plaintext, settings.certificate_life, {}, log_error}, error);
         if (authority == nullptr) return false;
         enrolments = std::make_unique<Workers>();
         loop->set_tls({authority->context(), true, true, {}});

@@ -99,6 +99,8 @@ public:
         return invite(wish);
     }
 
+    const std::string& folder() const { return folder_; }
+
     Log log;
     std::unique_ptr<MasterRuntime> master;
 

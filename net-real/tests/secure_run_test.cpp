@@ -564,3 +564,15 @@ TEST_CASE("a newcomer asks for its certificate from the address that it binds") 
     CHECK(completion.result == core::Result::master_connection_failed);
     CHECK(remote.address == settings.bind_address->address);
 }
+
+TEST_CASE("a master that cannot record a certificate names the file and the cause in its log") {
+    Run run;
+    const std::string invite = run.invite();
+    const std::string beside = run.folder() + "/security/state.new";
+    REQUIRE(std::filesystem::create_directory(beside));  // in the way of the file that is written
+    CHECK(contains(refusal(with_invite(invite)), "the master cannot write to its state directory"));
+    CHECK(run.log.says("ERR master peers get no certificates, because none can be recorded: " + beside + ": "));
+    REQUIRE(std::filesystem::remove(beside));
+    const auto peer = make_peer(with_invite(invite));
+    connect(*peer);
+}

@@ -380,8 +380,11 @@ proto::EnrolReply Authority::enrol(const proto::EnrolRequest& request, const std
         }));
     const CertificatePtr certificate = issue(*impl_->key, *impl_->certificate, *key, name, life, error);
     if (certificate == nullptr) return refused(proto::ENROL_OTHER, error);
-    if (!impl_->store(std::move(next), error))
+    if (!impl_->store(std::move(next), error)) {
+        if (impl_->options.log_error)
+            impl_->options.log_error("peers get no certificates, because none can be recorded: " + error);
         return refused(proto::ENROL_OTHER, "the master cannot write to its state directory");
+    }
     if (!granting.empty()) {
         impl_->granted.push_back({std::move(granting), name, now + granted_again});
         if (impl_->granted.size() > granted_max) impl_->granted.pop_front();

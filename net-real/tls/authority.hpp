@@ -26,6 +26,8 @@ public:
         bool data_plaintext = false;
         std::time_t certificate_life = 12 * 3600;  // seconds; of peers and of the master
         std::function<std::time_t()> clock;        // empty: the system's
+        // Gets what the operator must mend, which callers of enrol() do not learn. Called by the thread that enrols.
+        std::function<void(const std::string&)> log_error = {};
     };
     // Loads the authority of the directory, or makes one. Null: `error` names cause and remedy. The caller holds the lock
     // of the directory.
