@@ -1,9 +1,25 @@
 #include "net-real/calls.hpp"
 
 #include <chrono>
+#include <new>
 #include <vector>
 
 namespace pccl::real {
+
+namespace {
+
+// Without its text if memory is short: the caller waits for the result.
+core::Completion copy_of(const core::Completion& completion) {
+    try {
+        return completion;
+    } catch (const std::bad_alloc&) {
+        core::Completion bare;
+        bare.result = completion.result;
+        return bare;
+    }
+}
+
+}  // namespace
 
 Calls::CallRef Calls::open(core::Command& command, std::optional<core::Command> second, Then then) {
     auto call = std::make_shared<Call>();
@@ -60,13 +76,17 @@ void Calls::fail_all(const core::Completion& completion) {
     std::unordered_map<core::Ticket, CallRef> waiting;
     {
         const std::lock_guard lock(mutex_);
-        if (!failure_) failure_ = completion;
+        if (!failure_) failure_ = copy_of(completion);
         waiting.swap(open_);
     }
     for (auto& [ticket, call] : waiting) {
         // No other thread changes a call that was taken out of the table.
         call->first_failed = call->second.has_value();
-        finish(*call, completion);
+        try {
+            finish(*call, copy_of(completion));
+        } catch (...) {
+            // Its continuation failed. The other calls have nothing to do with it.
+        }
     }
 }
 

@@ -176,7 +176,7 @@ void EventLoop::Impl::request_stop() {
         if (stop_requested_) return;
         stop_requested_ = true;
     }
-    post([this] { begin_stop(); });
+    wake();
 }
 
 void EventLoop::Impl::join() {
@@ -319,11 +319,13 @@ void EventLoop::Impl::own_timers(core::Instant at) {
 
 void EventLoop::Impl::run_posted() {
     begin_turn();
+    bool stops = false;
     {
         const std::lock_guard lock(posted_mutex_);
         posted_now_.swap(posted_);
         computed_now_.assign(std::make_move_iterator(computed_.begin()), std::make_move_iterator(computed_.end()));
         computed_.clear();
+        stops = stop_requested_;
     }
     for (const Computed& computed : computed_now_) {
         if (computed.failed && halt_reason_.empty()) halt_reason_ = "a computation failed for want of memory";
@@ -340,6 +342,7 @@ void EventLoop::Impl::run_posted() {
         handle_pending();
     }
     posted_now_.clear();
+    if (stops) begin_stop();
     finish_turn();
 }
 

@@ -52,7 +52,7 @@ public:
         const std::lock_guard lock(posted_mutex_);
         return computing_ != 0;
     }
-    void request_stop();
+    void request_stop();  // needs no memory
     void join();
     void deliver(core::Event event) { pending_.push_back(std::move(event)); }
     void set_user_timeout(core::Duration user_timeout);

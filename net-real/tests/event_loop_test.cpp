@@ -2,15 +2,19 @@
 #include "net-real/event_loop.hpp"
 
 #include "core/wire/frame.hpp"
+#include "net-real/calls.hpp"
 #include "net-real/tests/quiet_client.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <array>
 #include <condition_variable>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <netinet/in.h>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +23,21 @@
 
 using namespace pccl;
 using namespace pccl::real;
+
+namespace {
+
+thread_local bool has_memory = true;
+
+}  // namespace
+
+// Memory that ends when a test says so.
+__attribute__((noinline)) void* operator new(std::size_t bytes) {
+    void* const memory = has_memory ? std::malloc(bytes) : nullptr;
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -166,4 +185,38 @@ TEST_CASE("all ends that are closed at once get what was said to them last") {
         CHECK(run.gets_answer(member));
         ::close(member);
     }
+}
+
+TEST_CASE("a loop stops although the thread that stops it has no memory") {
+    Generous client;
+    EventLoop loop(LoopSettings{}, client);
+    std::string error;
+    REQUIRE(loop.start(error));
+    has_memory = false;
+    try {
+        loop.request_stop();
+    } catch (const std::bad_alloc&) {
+    }
+    has_memory = true;
+    loop.request_stop();
+    loop.join();  // does not return if nothing has reached the loop
+    CHECK_FALSE(loop.post([] {}));
+}
+
+TEST_CASE("each call fails when the communicator is lost, also behind one whose continuation throws") {
+    Calls calls;
+    std::vector<Calls::CallRef> waiting;
+    int continued = 0;
+    for (int i = 0; i < 8; ++i) {
+        core::Command command = core::CommandArePeersPending{};
+        waiting.push_back(calls.open(command, std::nullopt, [&](const core::Completion&) {
+            ++continued;
+            throw std::runtime_error("a continuation");
+        }));
+    }
+    core::Completion lost;
+    lost.result = core::Result::internal_error;
+    CHECK_NOTHROW(calls.fail_all(lost));
+    CHECK(continued == 8);
+    for (const auto& call : waiting) CHECK(Calls::wait(*call, core::Duration{0}));
 }
