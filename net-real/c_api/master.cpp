@@ -29,6 +29,7 @@ pcclResult_t on_master(const char* function, pcclMasterInstance_t* handle, Call&
 
 Outcome Master::run() {
     const std::lock_guard lock(run_mutex_);
+    if (stopped_) return invalid_usage("the master is being destroyed; make another one");
     if (runtime() != nullptr) return invalid_usage("the master was run already; make another one");
     auto made = std::make_unique<real::MasterRuntime>(real::master_settings_from_environment());
     std::string error;
@@ -58,6 +59,11 @@ Outcome Master::port(std::uint16_t& port) const {
 }
 
 void Master::stop() {
+    {
+        // A run() that has begun publishes its master first. A later one makes none.
+        const std::lock_guard lock(run_mutex_);
+        stopped_ = true;
+    }
     if (runtime() == nullptr) return;
     runtime()->stop();
     runtime()->await_termination();

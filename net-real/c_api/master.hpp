@@ -30,6 +30,7 @@ private:
     const core::Endpoint address_;
     std::mutex run_mutex_;
     std::unique_ptr<real::MasterRuntime> owned_;            // under run_mutex_
+    bool stopped_ = false;                                  // under run_mutex_
     std::atomic<real::MasterRuntime*> published_{nullptr};  // set once, when it runs
 };
 
