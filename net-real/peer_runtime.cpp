@@ -93,6 +93,7 @@ struct PeerRuntime::State final : LoopClient {
     // ---- a secure run. `credentials` is used by the holder of enrol_mutex only.
     std::unique_ptr<tls::PeerIdentity> credentials;  // null: no invitation
     std::unique_ptr<tls::OperatorKeys> keys;         // null: no certificates of the operator
+    std::atomic<int> joining{0};  // calls that wait for enrol_mutex to join
     std::mutex enrol_mutex;
     bool connecting = false;               // under enrol_mutex: a call has got its certificate, and waits to be admitted
     std::atomic<std::uint64_t> aborts{0};  // a call that connects and began before the last one is given up
@@ -272,7 +273,10 @@ struct PeerRuntime::State final : LoopClient {
     core::Completion join(core::CommandConnect command, const GivenUp& given_up) {
         if (auto refused = refusal()) return std::move(*refused);
         {
-            const std::lock_guard lock(enrol_mutex);
+            // A renewal that asks a silent master gives way: this call gets a new certificate anyway, and may be aborted.
+            ++joining;
+            const std::unique_lock lock(enrol_mutex);
+            --joining;
             if (connecting || in_run())
                 return core::failure(core::Result::invalid_usage,
                                      core::make_cause<core::CauseKind::connected_already>());
@@ -351,9 +355,11 @@ struct PeerRuntime::State final : LoopClient {
             const std::lock_guard lock(enrol_mutex);
             std::string error;
             if (credentials->renew(
-                    masters(), [this] { return stopped.load(); }, error)) {
+                    masters(), [this] { return stopped || joining != 0; }, error)) {
                 loop->post([this, use = tls_use()] { loop->set_tls(use); });
                 log(Severity::info, "the certificate of this peer was renewed");
+            } else if (joining != 0) {
+                // The next pass sees the certificate of that call.
             } else if (!stopped) {
                 log(Severity::warn, "the certificate of this peer could not be renewed, and is tried again: " + error);
                 wait_longer = true;
