@@ -73,8 +73,8 @@ struct Options {
     bool data_plaintext = false;
     bool insecure = false;
     pccl::real::tls::OperatorFiles tls_files;
-    bool end = false;     // the command: end a run instead of serving one
-    std::string request;  // to the running master; empty: none
+    bool end = false;                                  // the command: end a run instead of serving one
+    std::string request;                               // to the running master; empty: none
     std::optional<pccl_master::DoctorOptions> doctor;  // the command: examine the network of this host
 };
 
@@ -316,11 +316,10 @@ void describe_requests(CLI::App& app, Options& options) {
         return command;
     };
     static InviteOptions wish;
-    CLI::App* invite =
-        add("invite", "Print an invitation to a secure run, for one newcomer: it sets PCCL_INVITE to it");
+    CLI::App* invite = add("invite", "Print an invitation to a secure run. The newcomer gives it in PCCL_INVITE");
     invite->add_option("--name", wish.name, "what `members` shows, and `revoke` takes")->check(one_word());
     invite->add_option("--ttl", wish.ttl, "how long it can be used: 90s, 30m, 1h, 2d")->capture_default_str();
-    invite->add_option("--uses", wish.uses, "how many newcomers may use it")->capture_default_str();
+    invite->add_option("--uses", wish.uses, "how many newcomers can use it")->capture_default_str();
     invite->add_option("--group", wish.group, "the only peer group that they may join");
     invite->add_option("--address", wish.address, "where newcomers reach the master, if not where it listens")
         ->check(one_word())
@@ -342,8 +341,12 @@ void describe_requests(CLI::App& app, Options& options) {
     withdraw->add_option("ID", what, "as `invites` shows it")->required()->check(one_word());
     withdraw->callback([&options] { options.request = "withdraw " + what; });
     CLI::App* revoke = add("revoke", "Revoke the certificates of a name: its peers are removed and cannot come back");
-    revoke->add_option("NAME", what, "of a peer, or of an invitation and all its peers; with your own PKI the "
-                       "common name of a certificate, or serial:HEX")->required()->check(one_word());
+    revoke
+        ->add_option("NAME", what,
+                     "of a peer, or of an invitation and all its peers; with your own PKI the "
+                     "common name of a certificate, or serial:HEX")
+        ->required()
+        ->check(one_word());
     revoke->callback([&options] { options.request = "revoke " + what; });
 }
 
@@ -373,7 +376,7 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("SECONDS");
     app.add_option("--log-level", options.log_level, "lowest level that is written (same as PCCL_LOG_LEVEL)")
         ->type_name("LEVEL");
-    app.add_option("--log-format", options.log_format, "text, or json: one object a line")
+    app.add_option("--log-format", options.log_format, "text, or json: one object per line")
         ->capture_default_str()
         ->check(CLI::IsMember({"text", "json"}))
         ->type_name("FORMAT");
@@ -385,7 +388,7 @@ void describe(CLI::App& app, Options& options) {
         "--secure", options.secure,
         "encrypt connections, and admit only peers that were invited (`pccl-master invite`); needs --state-dir");
     app.add_flag("--data-plaintext", options.data_plaintext,
-                 "with --secure: connections between peers are not encrypted. For networks that are trusted");
+                 "with --secure: do not encrypt connections between peers. For networks that are trusted");
     app.add_option("--tls-ca", options.tls_files.authorities,
                    "in place of --secure: admit peers whose certificate one of these authorities has signed\n"
                    "(same as PCCL_TLS_CA; --tls-cert and --tls-key go with it)")
@@ -395,7 +398,7 @@ void describe(CLI::App& app, Options& options) {
         ->type_name("FILE");
     app.add_option("--tls-key", options.tls_files.key, "its private key (same as PCCL_TLS_KEY)")->type_name("FILE");
     app.add_flag("--insecure", options.insecure,
-                 "without --secure, listen on a public address all the same: whoever reaches it can join");
+                 "without --secure: listen even on a public address, where everybody who reaches it can join");
     app.add_flag("--version", options.version, "Print the version and exit");
     CLI::App* end = app.add_subcommand("end", "End the run of a state directory: its master tells the peers and stops, "
                                               "and the journal is emptied");
@@ -408,9 +411,11 @@ void describe(CLI::App& app, Options& options) {
         "doctor", "Examine what is between this host and a master: name, address, firewalls, translators, TLS");
     doctor->add_option("--master", examined.master, "the master; not needed with an invitation")
         ->type_name("HOST:PORT");
-    doctor->add_option("--invite", examined.invitation, "an invitation (same as PCCL_INVITE); it is not used up");
-    doctor->add_flag("--enrol", examined.enrol, "get a certificate, for what a secure master tells only "
-                                                "members; this uses the invitation once");
+    doctor->add_option("--invite", examined.invitation,
+                       "an invitation (same as PCCL_INVITE); it is not used up, nor is it checked that it can be used");
+    doctor->add_flag("--enrol", examined.enrol,
+                     "get a certificate, for what a secure master tells only "
+                     "members; this uses the invitation once");
     doctor->callback([&options] { options.doctor = examined; });
     app.footer(
         "Prints `listening on HOST:PORT` on standard output when it serves, with --status also `status on HOST:PORT`;\n"
@@ -419,7 +424,7 @@ void describe(CLI::App& app, Options& options) {
         "for\n"
         "the next master on it as after a crash. `pccl-master end` (or SIGUSR1) ends the run: the peers are told.\n"
         "Without --state-dir every stop ends the run.\n"
-        "Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong usage.\n\n"
+        "Exit codes: 0 stopped by a signal or by `pccl-master end`, 1 cannot serve, 2 wrong usage.\n\n"
         "Environment of peers and master (the master's PCCL_PEER_TIMEOUT_MS rules):\n" +
         pccl::real::setting_help());
 }
@@ -427,7 +432,7 @@ void describe(CLI::App& app, Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Serves one PCCL run: peers meet here."};
+    CLI::App app{"Serves one PCCL run: keeps the list of its peers and decides the outcome of their calls."};
     Options options;
     describe(app, options);
     try {

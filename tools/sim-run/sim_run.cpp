@@ -450,27 +450,29 @@ int main(int argc, char** argv) {
     app.add_flag("--list-faults", list, "print what faults there are and what their numbers mean");
     app.add_flag("--determinism", choice.twice,
                  "run every seed twice and compare each event (a range does so for 5 %)");
-    app.add_flag("--shrink", choice.shrink, "take a failing run apart as far as it still fails")->excludes(seeds);
-    app.add_flag("--futures", choice.futures,
-                 "since when a failing run was bound to fail: draw its future anew from several instants")
+    app.add_flag("--shrink", choice.shrink, "remove faults and work from a failing run while it still fails")
         ->excludes(seeds);
-    app.add_option("--shrink-seconds", choice.shrink_seconds, "how long that, or --futures, may take")
+    app.add_flag("--futures", choice.futures,
+                 "find from which event on a failing run was certain to fail: redraw its future from several instants")
+        ->excludes(seeds);
+    app.add_option("--shrink-seconds", choice.shrink_seconds, "time limit of --shrink and of --futures")
         ->check(CLI::Range(1, 3600));
-    auto* real =
-        app.add_flag("--real", choice.real, "play it with real processes over loopback instead")->excludes(seeds);
+    auto* real = app.add_flag("--real", choice.real, "play the scenario with real processes over loopback instead")
+                     ->excludes(seeds);
     app.add_flag("--skip-unplayable", choice.skip_unplayable, "leave out what real processes cannot play")->needs(real);
     std::string explain;
     auto* explained = app.add_option(
-        "--explain", explain, "say who waits for what: at the end of the run, or at a time such as 12.5 (seconds)");
+        "--explain", explain,
+        "print which call and machine waits for what: at the end of the run, or at a time such as 12.5 (seconds)");
     explained->expected(0, 1)->default_str("end")->excludes(seeds);
-    app.add_flag("--stats", choice.stats, "the summary of a range for one run")->excludes(seeds);
+    app.add_flag("--stats", choice.stats, "print for one run the summary that a range ends with")->excludes(seeds);
     tools::SearchChoice searched;
     bool searches = false;
     auto* search = app.add_flag("--search", searches,
-                                "hunt with scenarios that are kept when they reach something new, and changed; --seed "
-                                "is that of the search (default 1)");
+                                "search for failures: keep scenarios that reach something new, and mutate them. --seed "
+                                "is the seed of the search (default 1)");
     search->excludes(seeds)->excludes(file);
-    auto* runs = app.add_option("--runs", searched.runs, "how many runs a search has (default 10000)");
+    auto* runs = app.add_option("--runs", searched.runs, "number of runs of a search (default 10000)");
     runs->needs(search)->check(CLI::PositiveNumber);
     app.add_option("--minutes", searched.minutes, "end a search after this time instead")
         ->needs(search)
@@ -480,7 +482,7 @@ int main(int argc, char** argv) {
         ->needs(search)
         ->check(CLI::ExistingDirectory);
     app.add_option("--corpus", searched.corpus,
-                   "begin a search with the scenarios of this folder, and write those into it that it keeps")
+                   "begin a search with the scenarios of this folder, and add the scenarios that the search keeps")
         ->needs(search)
         ->check(CLI::ExistingDirectory);
     app.add_option("--save", choice.save, "write failing scenarios into this folder")->check(CLI::ExistingDirectory);
@@ -492,23 +494,23 @@ int main(int argc, char** argv) {
         ->excludes(file);
     bool audit = false;
     app.add_flag("--audit-excuses", audit,
-                 "run each seed of a range again without each excuse that its oracles used: fails for one that no seed "
-                 "needs")
+                 "repeat each seed of a range without each excuse that its oracles used; fail if no seed needs an "
+                 "excuse")
         ->needs(seeds)
         ->excludes(file);
     tools::DistilChoice distilled;
     auto* distil =
         app.add_option("--distil", distilled.file,
-                       "choose the seeds of a range that reach the most of what few of them reach, and write "
-                       "them to FILE, the best first");
+                       "choose the seeds of a range that together reach the most rare states, and write them to FILE, "
+                       "the best first");
     distil->needs(seeds)->excludes(file);
     distilled.most = 600;
-    app.add_option("--keep", distilled.most, "how many seeds that is (default 600)")
+    app.add_option("--keep", distilled.most, "number of seeds that --distil writes (default 600)")
         ->needs(distil)
         ->check(CLI::Range(1, 100'000));
     app.add_flag("--probes", choice.probes, "print how often a range reached each marked state of the protocol")
         ->needs(seeds);
-    app.add_option("--probes-min", choice.probes_least, "fail a range that reached a marked state less than N times")
+    app.add_option("--probes-min", choice.probes_least, "fail if the range reached a marked state fewer than N times")
         ->needs(seeds);
     app.add_option(
         "--classes", classes,

@@ -42,22 +42,22 @@ int main(int argc, char** argv) {
     Bounds bounds;
     int faults = -1, peers = 0;
     bool list = false, nightly = false, all = false, in_place = false, heartbeats = false;
-    app.add_flag("--list", list, "the scopes by name");
-    app.add_option("--scope", name, "explores this one");
-    app.add_flag("--nightly", nightly, "explores the smallest ones, to the end");
-    app.add_option("--states", bounds.states, "gives up after so many states");
-    app.add_flag("--all", all, "goes on behind a violation and prints each kind");
+    app.add_flag("--list", list, "list the scopes by name");
+    app.add_option("--scope", name, "explore this scope");
+    app.add_flag("--nightly", nightly, "explore the scopes marked nightly completely");
+    app.add_option("--states", bounds.states, "stop after this number of states");
+    app.add_flag("--all", all, "continue after a violation, and print each kind of violation once");
     bool stop = true;
-    app.add_flag("--stop-at-first", stop, "stops at the first violation (so it does without --all)");
-    app.add_option("--replay", sequence,
-                   "plays the choices that a violation was printed with, and prints what happens");
-    app.add_option("--faults", faults, "at most so many faults, of the kinds of the scope");
-    app.add_option("--peers", peers, "another number of members, at most 3")->check(CLI::Range(2, 3));
-    app.add_flag("--in-place", in_place, "the reduction writes over its input");
-    app.add_flag("--heartbeats", heartbeats, "heartbeats may be late too");
+    app.add_flag("--stop-at-first", stop, "stop at the first violation (the default without --all)");
+    app.add_option("--replay", sequence, "play the choices that were printed with a violation, and print each message");
+    app.add_option("--faults", faults, "the largest number of faults; the scope names their kinds");
+    app.add_option("--peers", peers, "number of members, 2 or 3")->check(CLI::Range(2, 3));
+    app.add_flag("--in-place", in_place, "reduce in place");
+    app.add_flag("--heartbeats", heartbeats, "delay heartbeats, too");
     app.add_option("--identity", identity, "memory: equal states are merged; history: equal histories only")
         ->check(CLI::IsMember({"memory", "history"}));
-    app.add_option("--lie", lie, "the harness lies in some orders: it has to be found")
+    app.add_option("--lie", lie,
+                   "test the oracles: falsify an observation in some orders, which the exploration must report")
         ->check(CLI::IsMember({"value", "outcome", "input", "memory"}));
     CLI11_PARSE(app, argc, argv);
     if (list) {
