@@ -21,7 +21,7 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Silence in milliseconds after which a connection counts as dead and its peer is removed. The master's value "
      "rules."},
     {"PCCL_MASTER_TIMEOUT_MS", "30000", "0..86400000", "both",
-     "How long in milliseconds a lost master is waited for before calls fail; 0: they fail at once."},
+     "How long in milliseconds peers wait for a lost master before their calls fail; 0: they fail at once."},
     {"PCCL_BIND_ADDRESS", "*", "numeric IPv4 or IPv6 address", "peers",
      "Address on which a peer listens and from which it connects; *: all addresses of the host."},
     {"PCCL_PORT_RANGE", "48149-48404", "FIRST-LAST, one port, or 0", "peers",
@@ -29,22 +29,22 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
     {"PCCL_MAX_CONCURRENT_COLLECTIVE_OPS", "16", "1..4096", "peers",
      "Collectives of one group that run at the same time; the smallest value of any member counts."},
     {"PCCL_STATE_DIR", "none", "a directory", "the master",
-     "Where a master keeps its journal: one that was killed and is started again on it takes up the run."},
+     "The directory for the master's journal. A master that was killed and is started again with the same directory "
+     "resumes the run."},
     {"PCCL_LOG_LEVEL", "WARN", "TRACE, DEBUG, INFO, WARN, ERR, FATAL, NONE", "the process",
      "The lowest level that is written to standard error or to the log callback."},
     {"PCCL_ADVERTISE_ADDRESS", "as the master sees the peer", "HOST, HOST:PORT or [V6]:PORT", "peers",
-     "Where the other peers reach this one, when that is not the address the master sees it at (port "
-     "forwarding, a peer on the master's host); without a port: that of its listener."},
+     "The address at which the other peers reach this one, if it is not the address that the master sees (port "
+     "forwarding, a peer on the master's host). Without a port: the port of its listener."},
     {"PCCL_VOTE_WARN_S", "30", "1..86400", "the master",
-     "After how many seconds of waiting for votes a warning, on the master and on those who wait, names whom they wait "
-     "for and what that peer does instead."},
+     "When a vote has waited for so many seconds, the master and the waiting peers log which peers are missing and "
+     "what these do instead."},
     {"PCCL_VOTE_TIMEOUT_S", "0", "0..86400", "the master",
-     "After how many seconds in which nobody joined a vote members that make no call are removed, and calls of members "
-     "that wait for each other in different calls fail with pcclInvalidUsage; 0: never. A member that still hashes its "
-     "content for a vote, or copies a result, has up to twenty times as long."},
+     "When nobody has joined a vote for so many seconds, the master removes missing members that make no call. If all "
+     "missing members wait in different calls, these calls fail with pcclInvalidUsage. 0: never. A member that still "
+     "hashes its content for a vote, or copies a result, has up to twenty times as long."},
     {"PCCL_JOURNAL_TIMEOUT_S", "0", "0..86400", "the master",
-     "After how many seconds in which the disk of its journal did not answer a master stops with exit code 1, so that "
-     "it "
+     "When the disk of the journal has not answered for so many seconds, the master stops with exit code 1, so that it "
      "can be started again; 0: never."},
     {"PCCL_MULTIPLEX_CHUNK_SIZE", "262144", "4096..4194304, a multiple of 8", "peers",
      "Bytes of one slice of an all-reduce, the unit in which operations share connections. All members of a group need "
@@ -53,15 +53,14 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Connections with which pcclOptimizeTopology measures the bandwidth between two peers."},
     {"PCCL_MAX_SCRATCH_BYTES", "0", "0, or 1048576..", "peers",
      "Memory that the running collectives of one communicator may take beside the application's buffers (an operation "
-     "in "
-     "place needs as much as its buffer); what does not fit fails for the group; 0: no limit."},
+     "in place needs as much as its buffer). What does not fit fails for the group. 0: no limit."},
     {"PCCL_TCP_CONGESTION", "by path", "a name the kernel knows", "both",
      "TCP congestion control, cubic or bbr for example. By path: cubic on loopback, bbr where a round trip takes 5 ms "
      "or "
      "more, if the kernel has them; else the system's."},
     {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
-     "Shared state that a synchronization receives lies in memory until it is complete, up to this size; if it is "
-     "more, all of it lies in a nameless file under TMPDIR, else /var/tmp or /tmp."},
+     "A synchronization keeps received shared state in memory until it is complete, if it is at most this size. Larger "
+     "state is kept in a nameless file under TMPDIR, else /var/tmp or /tmp."},
     {"PCCL_SHARED_MEMORY", "1", "0 or 1", "peers",
      "1: data connections between two peers of one host, in one network namespace and of one user, go through shared "
      "memory if both peers allow it; 0: through TCP."},
@@ -72,11 +71,11 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Threads of one communicator that move payload and reduce it. More than one need cores of their own, and as many "
      "connections between two peers."},
     {"PCCL_PORT_MAPPING", "0", "0 or 1", "peers",
-     "1: a peer without PCCL_ADVERTISE_ADDRESS asks its router, by PCP, NAT-PMP or UPnP, to forward a port, which "
-     "takes at most 5 s when the peer starts, and gives the port back when it ends; other peers dial that port."},
+     "1: a peer without PCCL_ADVERTISE_ADDRESS asks its router to forward a port, by PCP, NAT-PMP or UPnP, and other "
+     "peers dial that port. This takes at most 5 s when the peer starts. The peer gives the port back when it ends."},
     {"PCCL_INVITE", "none", "what `pccl-master invite` printed", "peers",
-     "Joins a secure run (docs/security.md): contains the address of the master, which is used in place of the "
-     "program's, the hash of the run's authority, and a secret."},
+     "Joins a secure run (docs/security.md). It contains the address of the master, which replaces the program's, the "
+     "hash of the run's authority, and a secret."},
     {"PCCL_TLS_CA", "none", "a PEM file", "both",
      "Secures the run with certificates of the operator's own PKI (docs/security.md): the authorities that are "
      "trusted. If the file has CRLs, they are checked."},
