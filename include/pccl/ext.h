@@ -195,7 +195,7 @@ typedef void (*pcclReduceCallback_t)(pcclResult_t result, const pcclReduceInfo_t
 PCCL_EXPORT pcclResult_t pcclAwaitAsyncReduceThen(const pcclAsyncReduceOp_t* reduce_handle,
                                                   pcclReduceCallback_t callback, void* PCCL_NULLABLE user);
 
-/* ---- collectives ------------------------------------------------------------------------------------------------- */
+/* ---- identity of peers ------------------------------------------------------------------------------------------- */
 
 /* Names a peer for as long as it is in the run. A peer that connects again gets another one. */
 typedef struct pcclPeerId_t {
@@ -203,11 +203,13 @@ typedef struct pcclPeerId_t {
 } pcclPeerId_t;
 
 /*
- * Writes the own name in the run to `*peer_out`. Returns at once.
+ * Writes the name of this peer in the run to `*peer_out`. Returns at once.
  *
  * Errors: pcclInvalidUsage before pcclConnect.
  */
 PCCL_EXPORT pcclResult_t pcclGetPeerId(const pcclComm_t* comm, pcclPeerId_t* peer_out);
+
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 /* What a collective moves that reduces nothing. */
 typedef struct pcclCopyDescriptor_t {

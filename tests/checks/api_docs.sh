@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # api_docs.sh <source folder> [--write]
-# docs/api.md is made from include/pccl.h and include/pccl/ext.h: the comment above each function, under the header's own headings. Fails when
-# it is not up to date, and when a function has no comment.
+# docs/api.md is made from include/pccl.h and include/pccl/ext.h: the comment above each function, under the header's
+# own headings. A comment with an empty line behind it holds for its section, and is printed below the heading. Fails
+# when the page is not up to date, when a function has no comment, and when such a comment is behind the first function.
 set -euo pipefail
 export LC_ALL=C
 root=$1
@@ -16,6 +17,7 @@ made=$(awk '
         heading = $0
         sub(/^\/\* -+ /, "", heading); sub(/ -+ \*\/$/, "", heading)
         pending = heading
+        section = ""
         next
     }
     /^\/\*/ { inside = 1; comment = ""; line = $0; sub(/^\/\* ?/, "", line)
@@ -42,10 +44,15 @@ made=$(awk '
             sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
             if (comment == "") { print "api_docs: " name " has no comment in the header" > "/dev/stderr"; bad = 1 }
             if (pending != "") { print "\n## " toupper(substr(pending, 1, 1)) substr(pending, 2); pending = "" }
+            if (section != "") { printf "\n%s", section; section = "" }
             printf "\n### %s\n\n```c\n%s```\n\n%s", name, declaration, comment
             comment = ""
         }
         next
+    }
+    NF == 0 && comment != "" {
+        if (pending == "") { print "api_docs: a comment for a section is behind a function: " comment > "/dev/stderr"; bad = 1 }
+        section = section (section == "" ? "" : "\n") comment
     }
     { comment = "" }
     END { exit bad }
