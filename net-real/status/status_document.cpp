@@ -206,11 +206,12 @@ std::string status_json(const MasterStatus& status, Instant now, const char* sec
 std::string status_text(const MasterStatus& status, Instant now, const char* security) {
     const auto seconds = [&](Instant then) { return core::formatted("{} s", ms_since(then, now) / 1000); };
     const std::size_t members = members_of(status);
-    std::string text = core::formatted("pccl-master {}, run {}, incarnation {}, security {}, {} for {}\n{} members, {} "
-                                       "wait to be admitted, epoch {}\n",
-                                       version(), core::short_name(status.run), status.incarnation, security,
-                                       state_of(status), seconds(status.started), members,
-                                       status.peers.size() - std::min(members, status.peers.size()), status.epoch);
+    std::string text =
+        core::formatted("pccl-master {}, run {}, incarnation {}, security {}, {} for {}\n{} member{}, {} "
+                        "wait to be admitted, epoch {}\n",
+                        version(), core::short_name(status.run), status.incarnation, security, state_of(status),
+                        seconds(status.started), members, members == 1 ? "" : "s",
+                        status.peers.size() - std::min(members, status.peers.size()), status.epoch);
     if (status.journal_waits && now - *status.journal_waits >= core::second)
         text += core::formatted("the disk of the journal has not answered for {}: every call waits for it\n",
                                 seconds(*status.journal_waits));

@@ -14,6 +14,9 @@ from pccl._values import SharedState
 
 # Failed synchronizations, for all members alike, before that is an error. Holders that die are replaced within one.
 SYNC_ATTEMPTS_MAX = 8
+# Between attempts to reach the master.
+RETRY_FIRST_S = 0.25
+RETRY_LONGEST_S = 5.0
 # Removals in a row while entering before that is an error. The cause may be another configuration than the others'.
 ENTRY_ATTEMPTS_MAX = 3
 # The library's message if a member was removed because of its revision contains this.
@@ -69,6 +72,7 @@ class Membership:
         if not self.is_lost():
             return
         deadline = time.monotonic() + self._rejoin_timeout_s
+        pause = RETRY_FIRST_S
         while True:
             try:
                 self.comm.connect(n_attempts=1)
@@ -76,8 +80,9 @@ class Membership:
             except PCCLError as error:
                 if error.result != Result.MASTER_CONNECTION_FAILED or time.monotonic() >= deadline:
                     raise
-                # Interval between attempts while the master does not listen (yet).
-                time.sleep(0.25)
+                # The master does not listen yet, or refuses this peer. Each attempt is logged.
+                time.sleep(pause)
+                pause = min(pause * 1.5, RETRY_LONGEST_S)
 
     def admit(self) -> bool:
         """Votes on whether a peer waits, and if so admits it. Returns True if a synchronization has to follow, on all

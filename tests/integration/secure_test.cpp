@@ -89,7 +89,7 @@ TEST_CASE("a plaintext peer and foreign clients cannot join, and the run goes on
 TEST_CASE("what does not fit is refused with its remedy") {
     StateDirectory directory;
     const Done without = run({PCCL_TEST_MASTER, "--listen", "127.0.0.1:0", "--secure"});
-    CHECK(without.code == 1);
+    CHECK(without.code == 2);
     CHECK(contains(without.errors, "--state-dir"));
     const Done nobody = run({PCCL_TEST_MASTER, "invite", "--state-dir", directory.path()});
     CHECK(nobody.code == 1);
@@ -110,6 +110,22 @@ TEST_CASE("what does not fit is refused with its remedy") {
     CHECK(other.code == 1);
     CHECK(contains(other.errors, "--data-plaintext"));
     CHECK(run({PCCL_TEST_MASTER, "invite", "--ttl", "soon", "--state-dir", directory.path()}).code == 2);
+}
+
+TEST_CASE("options of the master that contradict each other are wrong usage") {
+    const StateDirectory directory;
+    const std::vector<std::vector<std::string>> wrong{{"--data-plaintext"},
+                                                      {"--secure"},
+                                                      {"--secure", "--insecure", "--state-dir", directory.path()},
+                                                      {"--tls-ca", directory.path() + "/ca"}};
+    for (const std::vector<std::string>& options : wrong) {
+        std::vector<std::string> command{PCCL_TEST_MASTER, "--listen", "127.0.0.1:0"};
+        command.insert(command.end(), options.begin(), options.end());
+        const Done done = run(command);
+        INFO(options.front() << ": " << done.errors);
+        CHECK(done.code == 2);
+        CHECK(contains(done.errors, options.front()));
+    }
 }
 
 TEST_CASE("a peer whose clock is a day off gets an error that names it, and so does its operator; the run goes on") {

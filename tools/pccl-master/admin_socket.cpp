@@ -248,8 +248,9 @@ bool ask_master(const std::string& state_directory, const std::string& line, std
     const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_un name = folder.address();
     if (socket < 0 || ::connect(socket, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
-        text = formatted("the master of {} does not run on this host, or belongs to another user ({})", state_directory,
-                         std::strerror(errno));
+        text = formatted("the master of {} does not run on this host, does not listen yet, or belongs to another user "
+                         "({}); start it, and wait for its line 'listening on'",
+                         state_directory, std::strerror(errno));
         if (socket >= 0) ::close(socket);
         return false;
     }

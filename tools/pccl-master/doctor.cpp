@@ -108,8 +108,11 @@ public:
 
 private:
     int finish() const {
+        const bool asked = options_.invitation.empty() || options_.enrol;
         std::printf("\n%s\n", report_.is_bad() ? "A peer cannot join from here yet: see the lines marked BAD."
-                                                : "A peer can join from here.");
+                              : asked          ? "A peer can join from here."
+                                      : "A peer can join from here, if the invitation is not spent, withdrawn or "
+                                        "expired: doctor --enrol asks the master, and uses it once.");
         return report_.is_bad() ? exit_bad : exit_good;
     }
 

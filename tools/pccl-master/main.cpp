@@ -219,6 +219,24 @@ void exit_after(std::chrono::seconds patience, int code) {
     }
 }
 
+// Options that contradict each other: a run must not be less safe than the command line seems to say.
+std::string why_unusable(const Options& options, const pccl::real::MasterSettings& settings) {
+    const pccl::real::tls::OperatorFiles& files = settings.tls_files;
+    if (files.any() && (options.secure || options.data_plaintext))
+        return "--secure and --data-plaintext are for runs with invitations; with certificates of your own PKI "
+               "(--tls-ca, PCCL_TLS_CA) give neither";
+    if (files.any() && (files.authorities.empty() || files.certificate.empty() || files.key.empty()))
+        return "--tls-ca, --tls-cert and --tls-key (or PCCL_TLS_CA, PCCL_TLS_CERT and PCCL_TLS_KEY) go together; give "
+               "all of them";
+    if (options.data_plaintext && !options.secure)
+        return "--data-plaintext goes with --secure; without --secure no connection is encrypted";
+    if (options.insecure && (options.secure || files.any()))
+        return "--insecure is for runs without --secure; leave one of the two away";
+    if (options.secure && settings.state_directory.empty())
+        return "--secure needs --state-dir, a directory for the keys of the run";
+    return {};
+}
+
 int serve(const Options& options, const std::vector<Endpoint>& endpoints,
           const std::vector<Endpoint>& status_endpoints) {
     const int signals = stop_signals();
@@ -233,6 +251,7 @@ int serve(const Options& options, const std::vector<Endpoint>& endpoints,
     settings.refuse_public = !options.insecure;
     if (options.tls_files.any()) settings.tls_files = options.tls_files;
     const bool has_own_pki = settings.tls_files.any();
+    if (const std::string why = why_unusable(options, settings); !why.empty()) return wrong_usage(why);
     const std::string state_directory = settings.state_directory;
     if (options.journal_timeout)
         settings.timeouts.journal = static_cast<pccl::core::Duration>(*options.journal_timeout) * pccl::core::second;

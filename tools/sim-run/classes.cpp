@@ -51,7 +51,10 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
             found = true;
         }
         if (!found) {
-            std::fprintf(stderr, "sim-run: no fault class is called %s\n", name.c_str());
+            std::string names_known;
+            for (const auto& entry : known) names_known += std::string(names_known.empty() ? "" : ", ") + entry.name;
+            std::fprintf(stderr, "sim-run: no fault class is called '%s'; there are: %s\n", name.c_str(),
+                         names_known.c_str());
             return false;
         }
     }

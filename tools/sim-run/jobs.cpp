@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 namespace pccl::tools {
@@ -83,7 +84,7 @@ bool run_jobs(std::uint32_t jobs, const std::function<bool(std::uint32_t, int)>&
 bool read_scenario(const std::string& file, Scenario& scenario) {
     std::FILE* in = std::fopen(file.c_str(), "r");
     if (in == nullptr) {
-        std::fprintf(stderr, "sim-run: cannot read %s\n", file.c_str());
+        std::fprintf(stderr, "sim-run: cannot read %s: %s\n", file.c_str(), std::strerror(errno));
         return false;
     }
     std::string text(scenario_bytes_max + 1, '\0');  // one byte more, so that parse_scenario() rejects a longer file

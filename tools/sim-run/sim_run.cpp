@@ -202,15 +202,17 @@ int run_one(const Choice& choice) {
                 v.counters.syncs, v.counters.syncs_failed, v.counters.connects, v.counters.lost);
     if (choice.stats) {
         Sums sums;
-        sums.add(v, choice.first);
+        const std::uint64_t number = choice.file.empty() ? choice.first : scenario.seed;
+        sums.add(v, number);
         sums.failed = v.held() ? 0 : 1;
-        sums.first_failed = choice.first;
+        sums.first_failed = number;
         print_summary(sums, seconds_since(start));
     }
     if (!v.explanation.empty()) std::printf("%s", v.explanation.c_str());
     if (v.held()) {
         std::printf("verdict held\n");
         if (choice.shrink) std::printf("nothing to shrink: only a run that fails is taken apart\n");
+        if (choice.futures) std::printf("no futures: only those of a run that fails are redrawn\n");
     } else {
         print_failure(choice, choice.first, v);
         std::printf("%s", futures_text.c_str());
@@ -574,7 +576,11 @@ int main(int argc, char** argv) {
     choice.other_seed = seed->count() != 0 || seeds->count() != 0;
     if (file->count() != 0 && !tools::read_scenario(choice.file, choice.scenario)) return 2;
     if (seed->count() != 0 || (file->count() != 0 && seeds->count() == 0)) return run_one(choice);
-    if (choice.list.empty() && (seeds->count() == 0 || !parse_range(range, choice))) {
+    if (seeds->count() != 0 && !parse_range(range, choice)) {
+        std::fprintf(stderr, "sim-run: --seeds %s is no range; give A..B, with A not above B\n", range.c_str());
+        return 2;
+    }
+    if (choice.list.empty() && seeds->count() == 0) {
         std::fprintf(stderr, "sim-run: give --seed N, --seeds A..B, --seed-list F or --scenario F (see --help)\n");
         return 2;
     }
