@@ -23,7 +23,7 @@
 namespace pccl::real {
 
 MasterSettings master_settings_from_environment() {
-    const EnvironmentSettings environment = read_environment();
+    const EnvironmentSettings environment = read_environment(Reader::master);
     MasterSettings settings;
     settings.timeouts.peer = environment.peer_timeout;
     settings.timeouts.master = environment.master_timeout;

@@ -240,11 +240,12 @@ bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& 
     return false;
 }
 
-EnvironmentSettings read_environment() {
+EnvironmentSettings read_environment(Reader reader) {
     EnvironmentSettings settings;
     for (std::size_t i = 0; i < table.size(); ++i) {
         const auto setting = static_cast<Setting>(i);
         if (setting == Setting::log_level) continue;  // the log warns about it
+        if (reader == Reader::master && std::string_view(table[i].reader) == "peers") continue;
         const char* text = value_of(setting);
         std::string why;
         if (text == nullptr || apply_setting(setting, text, settings, why)) continue;

@@ -87,7 +87,9 @@ struct EnvironmentSettings {
     std::string tls_master_name;                           // PCCL_TLS_MASTER_NAME; empty: the address that is dialled
 };
 
-EnvironmentSettings read_environment();
+// A master leaves out what only peers read: a name would be looked up.
+enum class Reader : std::uint8_t { peer, master };
+EnvironmentSettings read_environment(Reader reader = Reader::peer);
 // Stores a value. False: it cannot be used, `why` names the cause, and nothing has changed.
 bool apply_setting(Setting setting, std::string_view text, EnvironmentSettings& settings, std::string& why);
 

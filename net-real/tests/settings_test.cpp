@@ -81,6 +81,15 @@ TEST_CASE("every setting takes its limits and refuses what lies beyond") {
     }
 }
 
+TEST_CASE("a master reads no setting of peers: it would look up a name") {
+    const Variable advertised("PCCL_ADVERTISE_ADDRESS", "192.0.2.7:1");
+    const Variable timeout("PCCL_PEER_TIMEOUT_MS", "1234");
+    CHECK(read_environment(Reader::peer).advertised.has_value());
+    const EnvironmentSettings settings = read_environment(Reader::master);
+    CHECK_FALSE(settings.advertised.has_value());
+    CHECK(settings.peer_timeout == 1234 * pccl::core::millisecond);
+}
+
 TEST_CASE("a value of the environment that cannot be used leaves the default") {
     const Variable good("PCCL_VOTE_TIMEOUT_S", "7");
     const Variable bad("PCCL_MULTIPLEX_CHUNK_SIZE", "12345");
