@@ -185,6 +185,43 @@ def test_ranks_that_do_not_come_are_an_error(start: Start, master: str) -> None:
     assert "not all ranks joined the run within 1 s" in start(never_complete, master).result()
 
 
+def alone_twice(_: Channel, master: str, ending: str) -> list[Any]:
+    import pccl.torch
+
+    results, groups = [], []
+    for attempt in range(2):
+        dist.init_process_group(
+            "pccl",
+            init_method=f"pccl://{master}",
+            world_size=1,
+            timeout=timedelta(seconds=30),
+            pg_options=pccl.torch.ProcessGroupPCCL.Options(enable_reconfigure=ending == "reconfigure"),
+        )
+        group = dist.distributed_c10d._get_default_group()
+        total, copied = torch.full((2,), attempt + 1.0), torch.zeros(2)
+        dist.all_reduce(total)
+        all_gather_single(copied, total)
+        if ending == "abort":
+            group.abort()
+        elif ending == "reconfigure":
+            pccl.torch.reconfigure(attempt, [pccl.torch.get_reconfigure_handle()])
+            assert dist.get_world_size() == 1
+        dist.barrier()
+        if ending == "destroy":
+            dist.destroy_process_group()
+        else:
+            # The group stays alive, so that only the tested call can leave the run.
+            dist.distributed_c10d._update_default_pg(None)
+            groups.append(group)
+        results.append((total.tolist(), copied.tolist()))
+    return results
+
+
+@pytest.mark.parametrize("ending", ["destroy", "abort", "reconfigure"])
+def test_a_single_rank_leaves_its_run(start: Start, master: str, ending: str) -> None:
+    assert start(alone_twice, master, ending).result() == [([1.0] * 2, [1.0] * 2), ([2.0] * 2, [2.0] * 2)]
+
+
 # ---- failures
 
 

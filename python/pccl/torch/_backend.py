@@ -28,8 +28,7 @@ def _create(options: Any, given: Any) -> ProcessGroupPCCL:
             return ProcessGroupPCCL(None, rank, size, timeout, owns_run=True, meeting=Meeting(options.store, None))
         _run = gathered or _rendezvous.run_of(rank, size, timeout)
         meeting = Meeting(options.store, _run) if can_change else None
-        run = _run if size > 1 else None
-        return ProcessGroupPCCL(run, rank, size, timeout, owns_run=True, meeting=meeting)
+        return ProcessGroupPCCL(_run, rank, size, timeout, owns_run=True, meeting=meeting)
     if can_change:
         return ProcessGroupPCCL(None, rank, size, timeout, owns_run=True, meeting=Meeting(options.store, job))
     if size == 1:

@@ -471,12 +471,13 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         # A negative time-out means that none was given.
         limit = given if given is not None and given > timedelta(0) else self._timeout
         handles = []
-        if run is None:
-            if self._size > 1:
-                raise dist.DistBackendError(
-                    f"pccl: {operation}: the group has no members yet; call pccl.torch.reconfigure() with the handles "
-                    "of all of them"
-                )
+        if run is None and self._size > 1:
+            raise dist.DistBackendError(
+                f"pccl: {operation}: the group has no members yet; call pccl.torch.reconfigure() with the handles "
+                "of all of them"
+            )
+        if run is None or self._size == 1:
+            run = None
             for call in calls:
                 call.alone()
         else:
