@@ -235,6 +235,46 @@ def test_the_result_of_training_is_the_outer_parameters(master: str, mode: str) 
     assert after < before / 2
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_training_goes_on_from_the_outer_parameters_after_finish(master: str, eager: bool) -> None:
+    """finish() drops what a peer learned since its last launch: it is in no later pseudo-gradient, and has no weight."""
+
+    def body(index: int) -> list[Event]:
+        trainee, events = Trainee(index), []
+        with pccl.Communicator(master) as comm:
+            diloco = DiLoCo(
+                trainee.model,
+                trainee.optimizer,
+                comm,
+                H=4,
+                overlap=True,
+                delay=4,
+                eager=eager,
+                weighted=True,
+                min_peers=2,
+                on_event=lambda event: events.append(kept(event)),
+            )
+            diloco.join()
+            trainee.train(diloco, 10, lambda index, step: 3)
+            diloco.finish()
+            events.clear()
+            saved = diloco.state_dict()
+            assert not eager or torch.equal(saved["began"], saved["outer"])
+            assert torch.equal(saved["local"], saved["outer"]) and saved["unsent"] == [0]
+            trainee.optimizer.param_groups[0]["lr"] = 0.0
+            trainee.train(diloco, 16, lambda index, step: 3)
+            diloco.finish()
+            ends[index] = diloco.batches
+        return events
+
+    ends = [0, 0]
+    for events in run_threads(2, body):
+        launched = [event.tensor for event in events if event.kind == "launch"]
+        assert len(launched) == 2 and not any(tensor.any() for tensor in launched)
+    # Each peer: 8 steps before the first finish(), and 2 and 4 after it.
+    assert ends == [2 * 3 * (8 + 2 + 4)] * 2
+
+
 @each_mode
 def test_a_newcomer_stands_where_the_others_stand(master: str, mode: str) -> None:
     options = MODES[mode]

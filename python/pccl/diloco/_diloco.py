@@ -352,7 +352,9 @@ class DiLoCo(Training):
                     self._apply(fragment, self._collect())
                 except Lost as lost:
                     self._emit("lost", detail=str(lost))
-            self._parameters.write(self._outer, 0)
+            self._write_all_outer()
+            # The model no longer has what it learned since the last launches.
+            self._unsent = [0] * len(self._unsent)
 
     def __enter__(self) -> DiLoCo:
         self.join()
