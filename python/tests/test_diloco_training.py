@@ -429,6 +429,31 @@ def test_a_run_that_resumes_from_its_checkpoints_goes_on_as_if_nothing_had_happe
         assert one["diloco"]["batches"] == other["diloco"]["batches"]
 
 
+@pytest.mark.parametrize("mode", ["one_step_behind", "streaming_full", "eager", "streaming_int8", "streaming_top_k"])
+def test_a_checkpoint_that_was_loaded_can_be_saved_again_before_the_join(master: str, mode: str) -> None:
+    options = MODES[mode]
+    trainee = Trainee(0)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, **options)
+        first = diloco.state_dict()
+        diloco.join()
+        trainee.train(diloco, 2 * options["H"])
+        saved = diloco.state_dict()
+    assert first["in_flight"] is None and saved["in_flight"] is not None
+    other = Trainee(1, model_seed=1)
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(other.model, other.optimizer, comm, **options)
+        for state in (saved, first):
+            diloco.load_state_dict(state)
+            again = diloco.state_dict()
+            assert again.keys() == state.keys()
+            for key, content in again.items():
+                if isinstance(content, torch.Tensor) and state[key] is not None:
+                    assert torch.equal(content, state[key]), key
+                else:
+                    assert content is state[key] or content == state[key], key
+
+
 def test_a_checkpoint_from_within_a_round_begins_the_round_again(master: str) -> None:
     trainee = Trainee(0)
     with pccl.Communicator(master) as comm:

@@ -403,8 +403,10 @@ class DiLoCo(Training):
         if residual is not None:
             residual.copy_(state["residual"])
         # States of earlier versions have no weights: each pseudo-gradient weighed 1.
-        if state["in_flight"] is not None:
-            self._restored = state["in_flight"].clone(), int(state.get("in_flight_weight", 1))
+        in_flight = state["in_flight"]
+        self._restored = (
+            None if in_flight is None else (in_flight.clone(), int(state.get("in_flight_weight", 1)))
+        )
         self._unsent = list(state.get("unsent", self._unsent))
         self._inner_step = int(state["inner_step"])
         self._outer_step = int(state["outer_step"])

@@ -130,10 +130,13 @@ class Training:
         local = torch.empty_like(self._outer)
         self._parameters.read(local)
         residual = self._encoding.residual()
-        in_flight = None
+        in_flight, in_flight_weight = None, self._own_weight
         if residual is not None:
             residual = residual.clone()
-        if self._in_flight is not None and self._own_weight > 0 and self._schedule.ends_round(self._inner_step):
+        if self._restored is not None:
+            # Loaded, and not launched yet. The residual that was loaded with it is already without it.
+            in_flight, in_flight_weight = self._restored[0].clone(), self._restored[1]
+        elif self._in_flight is not None and self._own_weight > 0 and self._schedule.ends_round(self._inner_step):
             begin, end = self._bounds[self._in_flight]
             in_flight = self._encoding.pseudo_gradient(end - begin).clone()
             if residual is not None:
@@ -147,7 +150,7 @@ class Training:
             "began": None if self._began is None else self._began.clone(),
             "residual": residual,
             "in_flight": in_flight,
-            "in_flight_weight": self._own_weight,
+            "in_flight_weight": in_flight_weight,
             "unsent": list(self._unsent),
             "inner_step": self._inner_step,
             "outer_step": outer_step,
