@@ -395,6 +395,25 @@ def use_what_is_not_there(rank: int) -> None:
     ):
         with pytest.raises((ValueError, RuntimeError, NotImplementedError), match=cause):
             dist.all_reduce(wrong)
+    # Nothing can be received into a view that is only negated or conjugated when it is read. It may be sent.
+    source, negated = torch.ones(2), torch._neg_view(torch.ones(2))
+    for receive in (
+        lambda: dist.broadcast(negated, src=1 - rank),
+        lambda: dist.recv(negated, src=1 - rank),
+        lambda: dist.scatter(negated, [source, source] if rank == 0 else None, src=0),
+        lambda: dist.all_gather([negated, source], source),
+        lambda: all_gather_single(torch._neg_view(torch.zeros(4)), source),
+        lambda: dist.all_to_all([negated, source], [source, source]),
+        lambda: dist.all_to_all_single(negated, source),
+    ):
+        with pytest.raises(ValueError, match=r"negated view; use tensor.resolve_neg\(\), and copy the result back"):
+            receive()
+    with pytest.raises(ValueError, match=r"conjugated view; use tensor.resolve_conj\(\), and copy the result back"):
+        # torch itself refuses such a view in most calls.
+        dist.distributed_c10d._get_default_group().recv([torch.ones(2, dtype=torch.complex64).conj()], 1 - rank, 0)
+    gathered = torch.zeros(4)
+    all_gather_single(gathered, negated)
+    assert gathered.tolist() == [-1.0] * 4
     with pytest.raises(ValueError, match="5 elements where 8 are needed"):
         all_gather_single(torch.ones(5), tensor)
     # The group still works after these errors.

@@ -98,6 +98,20 @@ def bytes_of(tensor: Tensor, function: str) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
 
 
+def target_of(tensor: Tensor, function: str) -> Tensor:
+    """As :func:`bytes_of`, for a tensor into which data is received."""
+    # The bytes of such a view are a copy, from which nothing would come back.
+    if tensor.is_neg():
+        raise argument_error(
+            function, "the output is a lazily negated view; use tensor.resolve_neg(), and copy the result back"
+        )
+    if tensor.is_conj():
+        raise argument_error(
+            function, "the output is a lazily conjugated view; use tensor.resolve_conj(), and copy the result back"
+        )
+    return bytes_of(tensor, function)
+
+
 def adjacent(parts: Sequence[Tensor]) -> Tensor | None:
     """The memory of vectors of one type as one vector, if they lie there one behind the other; else None."""
     filled = [part for part in parts if part.numel()]

@@ -31,6 +31,7 @@ from pccl.torch._call import (
     overlap,
     plain,
     root_of,
+    target_of,
     vector_of,
 )
 from pccl.torch._devices import OtherBackends, backends_of, for_all_devices
@@ -245,7 +246,8 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self, tensors: list[Tensor], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
         root = root_of(opts)
-        flats = [bytes_of(tensor, "broadcast") for tensor in tensors]
+        view = bytes_of if root == self._rank else target_of
+        flats = [view(tensor, "broadcast") for tensor in tensors]
         calls = [Call("broadcast", flat if root == self._rank else None, flat, root=root) for flat in flats]
         return self._launch("broadcast", calls, tensors, opts, timeout)
 
@@ -281,7 +283,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         sizes = [[source.nbytes] * self._size for source in inputs]
         for output, source in zip(outputs, inputs, strict=True):
             check_size("all_gather_into_tensor", output, source.numel() * self._size)
-            flat, own = bytes_of(output, "all_gather_into_tensor"), bytes_of(source, "all_gather_into_tensor")
+            flat, own = target_of(output, "all_gather_into_tensor"), bytes_of(source, "all_gather_into_tensor")
             # The input may already be in its place in the output (FSDP).
             calls.append(Call("all_gather", own.clone() if overlap(own, flat) else own, flat))
 
@@ -316,7 +318,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None, timeout: timedelta | None = None
     ) -> Work:
         root, calls = root_of(opts), []
-        targets = [bytes_of(output, "scatter") for output in outputs]
+        targets = [target_of(output, "scatter") for output in outputs]
         for place, target in enumerate(targets):
             if root != self._rank:
                 calls.append(Call("scatter", None, target, root=root))
@@ -373,7 +375,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        source, target = bytes_of(input, "all_to_all_single"), bytes_of(output, "all_to_all_single")
+        source, target = bytes_of(input, "all_to_all_single"), target_of(output, "all_to_all_single")
         sent = self._split(input, input_split_sizes, "input")
         sizes = self._split(output, output_split_sizes, "output")
         if overlap(source, target):
@@ -423,7 +425,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
             raise argument_error(kind, f"{len(tensors)} tensors; give one")
         if rank == self._rank or not 0 <= rank < self._size:
             raise argument_error(kind, f"rank {rank} is no other rank of this group of {self._size}")
-        flat = bytes_of(tensors[0], kind)
+        flat = bytes_of(tensors[0], kind) if kind == "send" else target_of(tensors[0], kind)
         call = Call("send", flat, None, root=rank) if kind == "send" else Call("recv", None, flat, root=rank)
 
         def finish(infos: list[Any]) -> None:
@@ -529,7 +531,7 @@ class ProcessGroupPCCL(dist.ProcessGroup):
 
 def _room_for(parts: Sequence[Tensor], function: str) -> Tensor:
     """Where pieces for these tensors land: their own memory, if they lie there one behind the other."""
-    flats = [bytes_of(part, function) for part in parts]
+    flats = [target_of(part, function) for part in parts]
     whole = adjacent(flats)
     return flats[0].new_empty(sum(map(len, flats))) if whole is None else whole
 
