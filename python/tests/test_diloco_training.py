@@ -429,6 +429,26 @@ def test_a_run_that_resumes_from_its_checkpoints_goes_on_as_if_nothing_had_happe
         assert one["diloco"]["batches"] == other["diloco"]["batches"]
 
 
+@pytest.mark.parametrize("mode", ["sync_int8", "one_step_behind_int8", "sync_top_k", "streaming_top_k"])
+def test_a_rejected_peer_that_is_alone_keeps_its_residual(master: str, mode: str) -> None:
+    options = MODES[mode]
+    trainee = Trainee(0)
+    events: list[Event] = []
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(
+            trainee.model, trainee.optimizer, comm, max_norm=1e-9, on_event=lambda e: events.append(kept(e)), **options
+        )
+        state = diloco.state_dict()
+        state["residual"].fill_(0.25)
+        diloco.load_state_dict(state)
+        with diloco:
+            trainee.train(diloco, 2 * options["H"])
+        kinds = [event.kind for event in events]
+        assert "rejected" in kinds and "outer_step" not in kinds
+        assert not any(event.tensor.any() for event in events if event.kind == "skipped")
+        assert torch.equal(diloco.state_dict()["residual"], state["residual"])
+
+
 @pytest.mark.parametrize("mode", ["one_step_behind", "streaming_full", "eager", "streaming_int8", "streaming_top_k"])
 def test_a_checkpoint_that_was_loaded_can_be_saved_again_before_the_join(master: str, mode: str) -> None:
     options = MODES[mode]

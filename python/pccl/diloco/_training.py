@@ -407,7 +407,11 @@ class Training:
         if is_alone:
             assert self._in_flight is not None
             begin, end = self._bounds[self._in_flight]
-            self._encoding.keep_own(begin, end - begin)
+            if self._own_weight > 0:
+                self._encoding.keep_own(begin, end - begin)
+            else:
+                # The residual is not in what was sent, so it stays.
+                self._encoding.total(end - begin).zero_()
         return weight, is_finite
 
     def _apply(self, fragment: int, weight: int) -> None:
