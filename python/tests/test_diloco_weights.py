@@ -11,7 +11,7 @@ numpy = pytest.importorskip("numpy")
 
 import pccl  # noqa: E402
 from diloco_trainee import MODES, Trainee, train_together, vector  # noqa: E402
-from pccl.diloco import DiLoCo  # noqa: E402
+from pccl.diloco import DiLoCo, Event  # noqa: E402
 from pccl.diloco._encoding import BASE, CODE_BASE, CODE_DIGITS, DIGITS, WEIGHT_LIMIT  # noqa: E402
 from pccl.diloco._encoding import put_weight, weight_of  # noqa: E402
 from pccl.diloco._outer import OuterSGD  # noqa: E402
@@ -73,6 +73,30 @@ def test_weights_in_a_checkpoint(mode: str) -> None:
     for (one, one_diloco, _), (other, other_diloco, _) in zip(*results, strict=True):
         assert torch.equal(vector(one.model), vector(other.model))
         assert one_diloco.batches == other_diloco.batches > 0
+
+
+@pytest.mark.parametrize("mode", ["sync", "whole"])
+def test_training_that_a_lost_transfer_leaves_in_the_model_keeps_its_weight(master: str, mode: str) -> None:
+    """This peer is thrown out and comes back with its own parameters. The next average has all that it learned."""
+    options, kinds = MODES[mode], []
+    trainee = Trainee(0)
+    given, launched = 0, 0  # samples, and how many of them there were at the last launch
+
+    def note(event: Event) -> None:
+        nonlocal launched
+        kinds.append(event.kind)
+        if event.kind == "launch":
+            launched = given
+
+    with pccl.Communicator(master) as comm:
+        diloco = DiLoCo(trainee.model, trainee.optimizer, comm, weighted=True, on_event=note, **options)
+        with diloco:
+            comm.abort()
+            while diloco.inner_step < 4 * options["H"]:
+                given += 3
+                diloco.advance(samples=3)
+        assert kinds.count("lost") == 1 and kinds.count("outer_step") >= 2
+        assert diloco.batches == launched
 
 
 def test_a_checkpoint_from_within_a_round_keeps_the_samples_since_its_begin() -> None:

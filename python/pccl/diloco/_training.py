@@ -17,7 +17,7 @@ import pccl
 from pccl._errors import argument_error
 from pccl._membership import Lost, Membership
 from pccl.diloco._captured import Captured
-from pccl.diloco._encoding import Encoding, Exchange
+from pccl.diloco._encoding import WEIGHT_LIMIT, Encoding, Exchange
 from pccl.diloco._event import Event
 from pccl.diloco._node import Node, Outcome
 from pccl.diloco._norm import norm
@@ -366,6 +366,9 @@ class Training:
                 self._transfer = self._transfer_of(fragment, exchange, in_background=False)
                 weight, is_finite = self._outcome_of(self._transfer)
             self._heed_rejection()
+        except Lost:
+            self._take_weight_back(fragment)
+            raise
         finally:
             self._transfer = self._in_flight = self._captured = None
         if weight is None:
@@ -462,11 +465,19 @@ class Training:
         """What was in flight is lost. Its thread ends first, because it uses the buffers of the encoding."""
         if self._transfer is not None:
             self._transfer.abort()
+        if self._in_flight is not None and self._stepped is None:
+            self._take_weight_back(self._in_flight)
         self._transfer = self._in_flight = self._captured = None
         if self._stepped is not None:
             # The outer parameters have it in them.
             self._outer_step, self._batches = self._stepped
             self._stepped = None
+
+    def _take_weight_back(self, fragment: int) -> None:
+        """What this peer launched is in no average. The next pseudo-gradient of the fragment contains it again, and has
+        its weight. Not one step behind: there the model has left it already."""
+        if self._weighted and self._schedule.delay < self._schedule.period:
+            self._unsent[fragment] = min(self._unsent[fragment] + self._own_weight, WEIGHT_LIMIT - 1)
 
     def _enter(self) -> None:
         self._parameters.check("DiLoCo.join")
