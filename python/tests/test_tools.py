@@ -459,6 +459,22 @@ def test_demo_writes_no_line_of_its_master_when_it_is_over(start: Start) -> None
     assert (process.returncode, errors) == (0, ""), output
 
 
+def test_demo_into_a_pipe_that_closes(start: Start) -> None:
+    process = start(*command("demo", "--plain", "--steps", "100000"), environment=patient())
+    assert process.stdout is not None and process.stderr is not None
+    assert "the master listens on" in process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    assert (process.wait(PATIENCE_S), process.stderr.read()) == (0, "")
+
+
+def test_demo_with_a_closed_standard_output(start: Start) -> None:
+    demo = command("demo", "--workers", "2", "--steps", "12", "--pace", "0")
+    process = start("sh", "-c", 'exec "$@" >&-', "sh", *demo, environment=patient())
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_demo_leaves_nobody_behind(start: Start, number: signal.Signals) -> None:
     process = start(*command("demo", "--plain", "--steps", "100000"), environment=patient())

@@ -13,7 +13,7 @@ from pathlib import Path
 from pccl._errors import PCCLError
 from pccl.tools import demo_picture
 from pccl.tools.demo_run import DemoError, Plan, Run
-from pccl.tools.screen import Line, Screen, line, wants_drawing
+from pccl.tools.screen import Line, Screen, drop_output, line, wants_drawing
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE_COLUMNS = 60
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m pccl demo",
         description="Starts a master and some workers on this machine, which train a small network together, and shows "
         "what goes on.",
-        epilog="Exit codes: 0 all workers have come to the same end, 1 they have not, 2 wrong usage, 130 Ctrl-C.",
+        epilog="Exit codes: 0 all workers have come to the same end, or nobody reads the output any more, 1 they have "
+        "not, 2 wrong usage, 130 Ctrl-C.",
     )
     parser.add_argument("--workers", type=int, default=3, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=150, metavar="N", help="of training (default: %(default)s)")
@@ -75,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.picture is not None:
                 demo_picture.draw(run, options.picture)
                 print(f"picture: {options.picture}", flush=True)
+    except BrokenPipeError:
+        drop_output()
+        return 0
     except (DemoError, PCCLError, OSError) as error:
         print(f"python -m pccl demo: {error}", file=sys.stderr)
         return 1

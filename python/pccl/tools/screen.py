@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -44,8 +45,15 @@ def rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second:.0f} B/s"
 
 
-def wants_drawing(stream: TextIO, plain: bool) -> bool:
-    return not plain and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+def wants_drawing(stream: TextIO | None, plain: bool) -> bool:
+    """``stream``: None if this process was started with a closed standard output."""
+    return not plain and stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def drop_output() -> None:
+    """For a program that ends because the reader of its output is gone: otherwise Python would complain when it flushes
+    the rest."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Screen:

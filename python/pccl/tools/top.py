@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 import time
 from collections.abc import Sequence
 
-from pccl.tools.screen import Line, Screen, age, line, plain_text, rate, wants_drawing
+from pccl.tools.screen import Line, Screen, age, drop_output, line, plain_text, rate, wants_drawing
 from pccl.tools.status import DEFAULT_PORT, Gang, Group, Peer, Status, StatusError, Vote, fetch, url_of
 
 _STATE_STYLES = {"member": "green", "joining": "yellow", "resuming": "yellow", "absent": "red", "unreachable": "red"}
@@ -52,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
-        # The reader of the output is gone. Python would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
 
 
