@@ -27,7 +27,7 @@ from pccl._errors import (
 from pccl._limits import Timeout, limit, seconds_of
 from pccl._reductions import Reductions
 from pccl._staging import is_on_gpu
-from pccl._values import SharedState, SharedStateSyncInfo
+from pccl._values import SharedState, SharedStateSyncInfo, is_utf8
 
 
 class Settings(TypedDict, total=False):
@@ -511,9 +511,12 @@ def _setting(given: tuple[str, Any]) -> tuple[str, Any]:
     if value is None:
         return given
     if name in _SETTINGS_OF_TEXT:
-        if isinstance(value, str) and "\0" not in value:
+        if isinstance(value, str) and "\0" not in value and is_utf8(value):
             return given
-        raise argument_error("Communicator", f"{name} is {value!r}; use a string without zero bytes, or leave it out")
+        raise argument_error(
+            "Communicator",
+            f"{name} is {value!r}; use a string without zero bytes and lone surrogates, or leave it out",
+        )
     try:
         value = operator.index(value)
     except TypeError:
@@ -535,8 +538,8 @@ def _gang_settings(gang: tuple[str, int, int] | None, timeout_s: float | None) -
     if not isinstance(gang, tuple) or [type(part) for part in gang] != [str, int, int]:
         raise argument_error("Communicator", f"gang is {gang!r}; use a tuple of its name, its size and this place")
     name, size, place = gang
-    if "\0" in name:
-        raise argument_error("Communicator", f"gang is {gang!r}; use a name without zero bytes")
+    if "\0" in name or not is_utf8(name):
+        raise argument_error("Communicator", f"gang is {gang!r}; use a name without zero bytes and lone surrogates")
     if not (0 < size <= 0xFFFFFFFF and 0 <= place < size):
         raise argument_error("Communicator", f"gang is {gang!r}; use a size above 0, and a place from 0 to size - 1")
     if timeout_s is None:

@@ -155,6 +155,8 @@ class TensorInfo:
     def __post_init__(self) -> None:
         if isinstance(self.name, str) and "\0" in self.name:
             raise argument_error("TensorInfo", f"the name {self.name!r} has a zero byte; leave it out")
+        if isinstance(self.name, str) and not is_utf8(self.name):
+            raise argument_error("TensorInfo", f"the name {self.name!r} has a lone surrogate; leave it out")
         if self.data_ptr == 0 and not (self._owners and self.numel == 0):
             raise argument_error("TensorInfo", f"data_ptr of '{self.name}' must not be zero")
 
@@ -340,3 +342,13 @@ def reduction_of(descriptor: ReduceDescriptor) -> Reduction:
         quantized,
         algorithm,
     )
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the library can take it. Text from bytes that are not UTF-8 has lone surrogates: that of ``os.environ``
+    and ``sys.argv``, for example."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -136,6 +136,16 @@ def test_shared_state_entries() -> None:
         TensorInfo.from_numpy(torch.ones(3), "w")
 
 
+@pytest.mark.parametrize("text", ["a\0b", "not UTF-8: \udcff"])
+def test_texts_that_the_library_cannot_take(text: str) -> None:
+    with rejected("use a string without zero bytes and lone surrogates"):
+        pccl.Communicator("127.0.0.1:1", name=text)
+    with rejected("use a name without zero bytes and lone surrogates"):
+        pccl.Communicator("127.0.0.1:1", gang=(text, 2, 0))
+    with rejected("the name .* has a (zero byte|lone surrogate); leave it out"):
+        TensorInfo.from_numpy(ones(), text)
+
+
 def test_memory_that_moved(communicator: pccl.Communicator) -> None:
     torch = pytest.importorskip("torch")
     parameter = torch.nn.Parameter(torch.ones(5))
