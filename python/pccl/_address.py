@@ -40,8 +40,8 @@ class Address(NamedTuple):
                     endpoint = Endpoint(socket.inet_pton(family, str(where[0]).split("%")[0]), self.port)
                     if endpoint not in found:
                         found.append(endpoint)
-            except OSError as error:
-                errors.append(error.strerror or str(error))
+            except (OSError, UnicodeError) as error:
+                errors.append(getattr(error, "strerror", None) or str(error))
 
         thread = threading.Thread(target=look_up, name="pccl-lookup", daemon=True)
         thread.start()

@@ -146,6 +146,12 @@ def test_texts_that_the_library_cannot_take(text: str) -> None:
         TensorInfo.from_numpy(ones(), text)
 
 
+@pytest.mark.parametrize("host", ["h" * 70, "h\udcff"])
+def test_host_names_that_cannot_be_looked_up(host: str) -> None:
+    with pytest.raises(pccl.PCCLMasterConnectionError, match=r"could not be looked up \(.*'idna' codec.*; check the name"):
+        pccl.MasterNode(f"{host}.example:1")
+
+
 def test_memory_that_moved(communicator: pccl.Communicator) -> None:
     torch = pytest.importorskip("torch")
     parameter = torch.nn.Parameter(torch.ones(5))
