@@ -304,7 +304,7 @@ public:
         }
         destroy();
     }
-    std::string statistics() const {
+    nb::str statistics() const {
         std::size_t needed = 0;
         pcclGetStats(comm_, nullptr, 0, &needed);
         std::string text;
@@ -319,9 +319,9 @@ public:
         }
         require(result, "pcclGetStats");
         text.resize(needed - 1);
-        return text;
+        return text_of(text);
     }
-    std::string last_message() const { return pcclGetLastErrorMessage(comm_); }
+    nb::str last_message() const { return text_of(pcclGetLastErrorMessage(comm_)); }
 
 private:
     // A call of this communicator that waits in this thread. Those of a thread are a chain, because a signal handler

@@ -3,9 +3,15 @@
 
 #include "include/pccl.h"
 
+#include <nanobind/nanobind.h>
+
 #include <string>
 
 namespace pccl_python {
+
+// Needs the GIL. A text of the library may contain any bytes: of a path, or of another peer. Those that are not UTF-8 are
+// replaced, so that no failure turns into another one.
+nanobind::str text_of(const std::string& text);
 
 // Needs the GIL. Raises the exception of pccl._errors that belongs to the result.
 [[noreturn]] void raise_failure(pcclResult_t result, const char* function, const std::string& cause);

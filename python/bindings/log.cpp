@@ -17,9 +17,7 @@ void deliver(pcclLogLevel_t level, const char* line, void*) {
     const nb::gil_scoped_acquire acquire;
     const nb::handle function(receiver);
     try {
-        // The line may contain any bytes of a foreign host. Invalid ones are replaced, so that logging does not fail.
-        const nb::object text = nb::steal(PyUnicode_DecodeUTF8(line, static_cast<Py_ssize_t>(strlen(line)), "replace"));
-        function(static_cast<int>(level), text);
+        function(static_cast<int>(level), text_of(line));
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("a log line of pccl");
     }

@@ -144,10 +144,14 @@ bool Operation::wait(std::optional<double> timeout) {
     return done;
 }
 
-std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> Operation::outcome() const {
-    const std::lock_guard lock(state_->mutex);
-    return {static_cast<int>(state_->result), state_->info.local_world_size, state_->info.tx_bytes,
-            state_->info.rx_bytes, state_->message};
+std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, nb::str> Operation::outcome() const {
+    std::unique_lock lock(state_->mutex);
+    const auto result = static_cast<int>(state_->result);
+    const std::uint32_t world = state_->info.local_world_size;
+    const std::uint64_t sent = state_->info.tx_bytes, received = state_->info.rx_bytes;
+    const std::string message = state_->message;
+    lock.unlock();  // an object that Python makes may run any finalizer
+    return {result, world, sent, received, text_of(message)};
 }
 
 std::tuple<std::uint32_t, std::vector<Member>> Operation::members() const {

@@ -47,7 +47,7 @@ public:
     // raises.
     bool wait(std::optional<double> timeout);
     // Status, number of members, bytes sent and received, cause of a failure. Valid only when done.
-    std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, std::string> outcome() const;
+    std::tuple<int, std::uint32_t, std::uint64_t, std::uint64_t, nanobind::str> outcome() const;
     // Own index, and the members by index; none for an all-reduce. Valid only when done.
     std::tuple<std::uint32_t, std::vector<Member>> members() const;
     // Starts, and passes `token` to next_completed() when the collective is done (at once if it is done already).

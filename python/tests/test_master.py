@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -156,3 +157,16 @@ def test_a_package_without_the_program(
     monkeypatch.setattr(pccl.master, "__file__", str(tmp_path / "master.py"))
     assert pccl.master.daemon([]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+def test_failures_with_bytes_that_are_not_utf_8(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    path, shown = b"/proc/gew\xedcht", "/proc/gew\N{REPLACEMENT CHARACTER}cht"
+    monkeypatch.setitem(os.environb, b"PCCL_STATE_DIR", path)
+    with pccl.MasterNode("127.0.0.1:0") as node, pytest.raises(pccl.PCCLError, match=shown):
+        node.run()
+    for name in (b"PCCL_TLS_CA", b"PCCL_TLS_CERT", b"PCCL_TLS_KEY"):
+        monkeypatch.setitem(os.environb, name, path)
+    with pccl.Communicator(master) as communicator:
+        with pytest.raises(pccl.PCCLError, match=shown):
+            communicator.connect(1)
+        assert shown in communicator.last_message()
