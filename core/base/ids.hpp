@@ -69,6 +69,8 @@ struct Endpoint {
 
 std::string to_text(const Endpoint& endpoint);
 
+inline bool same_host(const Endpoint& a, const Endpoint& b) { return a.is_v6 == b.is_v6 && a.address == b.address; }
+
 // A range of a buffer. Only the driver maps the id to memory.
 struct BufferRef {
     BufferId id = 0;

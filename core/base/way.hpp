@@ -20,6 +20,10 @@ struct Addresses {
     Endpoint usual;            // where all peers look for it
     Endpoint other;            // port 0: there is none
     bool other_first = false;  // both seem to be in one network, and `other` is the address in it
+    // The peer may be at this host.
+    bool is_at(const Endpoint& host) const {
+        return same_host(usual, host) || (other.port != 0 && same_host(other, host));
+    }
     friend constexpr bool operator==(const Addresses&, const Addresses&) = default;
 };
 

@@ -54,7 +54,7 @@ struct Link {
     LinkPass pass;         // of an outgoing link, or one that this peer dialled
     bool renewed = false;  // this peer closed it to redial it
     bool goodbye = false;  // the other end announced that it closes the link on purpose
-    Duration dial_longest = 0;  // of a dial to a peer, if it is shorter than Timeouts::dial; 0: it is not
+    Duration dial_longest = 0;  // how long the dial may take; 0: as usual
     Instant opened = 0;
     Instant last_received = 0;
     Instant last_beat = 0;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "core/base/ids.hpp"
-#include "core/base/way.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,13 +25,6 @@ struct WaitingLink {
     Instant opened = 0;
     bool known = false;  // it comes from an address of a peer of the run
 };
-
-inline bool same_host(const Endpoint& a, const Endpoint& b) { return a.is_v6 == b.is_v6 && a.address == b.address; }
-
-// The peer may be at this host.
-inline bool is_at(const Addresses& addresses, const Endpoint& host) {
-    return same_host(addresses.usual, host) || (addresses.other.port != 0 && same_host(addresses.other, host));
-}
 
 struct Place {
     bool free = true;      // false: the caller closes the new connection; its peer dials again later

@@ -26,10 +26,7 @@ Location location_of(const proto::Hello& hello, const Endpoint& remote) {
     if (why_not_a_target(local) != nullptr) return at;  // members of its network would be asked to dial it there
     at.inside = local;
     at.outside = remote;
-    if (at.advertises) return at;
-    at.local = local;
-    at.translated = !same_host(local, remote);
-    at.keeps_ports = at.translated && (!hello.from_listener() || remote.port == at.local.port);
+    at.keeps_ports = at.is_translated() && (!hello.from_listener() || remote.port == local.port);
     return at;
 }
 
@@ -40,8 +37,8 @@ Endpoint endpoint_from(const proto::Hello& hello, const Endpoint& remote, const 
     endpoint = remote;
     // If the connection comes from the listener's port, others may reach that port where the master sees it. Else the
     // master has seen that port before, or supposes that the translator keeps it.
-    if (at.translated && hello.from_listener()) return endpoint;
-    if (at.translated && before != nullptr && same_host(remote, *before)) return *before;
+    if (at.is_translated() && hello.from_listener()) return endpoint;
+    if (at.is_translated() && before != nullptr && same_host(remote, *before)) return *before;
     endpoint.port = static_cast<std::uint16_t>(hello.advertised().port());
     return endpoint;
 }
@@ -233,13 +230,13 @@ void Reception::register_joiner(LinkId id, const proto::Hello& hello, const Uuid
     proto::MasterMessage message;
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);
-    if (location.translated) write(link.remote, *welcome->mutable_seen());
+    if (location.is_translated()) write(link.remote, *welcome->mutable_seen());
     welcome->set_token(hello.token());
     welcome->set_link_key(to_bytes(joiner.link_key));
     links_.say(id, message);
     turn_.log(LogLevel::info,
               formatted("peer {} registered from {}{}", short_name(uuid), to_text(joiner.endpoint),
-                        location.translated ? ", translated from " + to_text(location.local) : std::string()));
+                        location.is_translated() ? ", translated from " + to_text(location.inside) : std::string()));
     agenda_.topology = true;
 }
 

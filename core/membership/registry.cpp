@@ -157,7 +157,8 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     session.generation = hello.generation();
     session.newcomer_links = hello.newcomer_links();
     const Location before = std::exchange(session.location, location);
-    if (!hello.from_listener() && before.translated) session.location.keeps_ports = before.keeps_ports;  // as seen then
+    if (!hello.from_listener() && before.is_translated())
+        session.location.keeps_ports = before.keeps_ports;  // as seen then
     session.resumed = session.settled = false;
     session.declared = 0;
     session.declared_last = 0;
@@ -181,7 +182,7 @@ void Registry::resume(LinkId id, const proto::Hello& hello, const Uuid& uuid, co
     auto* welcome = message.mutable_welcome();
     *welcome = welcome_to(state_, turn_);
     welcome->set_token(record.token().next());
-    if (location.translated) write(link.remote, *welcome->mutable_seen());
+    if (location.is_translated()) write(link.remote, *welcome->mutable_seen());
     welcome->set_member(true);
     welcome->set_link_key(to_bytes(session.link_key));
     links_.say(id, message);
@@ -554,20 +555,20 @@ std::optional<Addresses> Registry::addresses_for(const Uuid& dialler, const Uuid
 
 bool Registry::is_translated(const Uuid& peer) const {
     const Location* const at = location_of(peer);
-    return at != nullptr && at->translated;
+    return at != nullptr && at->is_translated();
 }
 
 std::uint16_t Registry::dial_port_of(const Uuid& source) const {
     const Location* const at = location_of(source);
-    if (at == nullptr || at->local.port == 0) return 0;
-    return !at->translated || at->keeps_ports ? dial_port(at->local.port) : at->local.port;
+    if (at == nullptr || at->inside.port == 0 || at->advertises) return 0;
+    return at->is_inside() || at->keeps_ports ? dial_port(at->inside.port) : at->inside.port;
 }
 
 std::uint16_t Registry::outer_dial_port_of(const Uuid& source) const {
     const std::uint16_t port = dial_port_of(source);
     const Location* const at = location_of(source);
     // It dials from the port of its listener, as it has dialled the master.
-    const bool as_seen = port != 0 && at->translated && !at->keeps_ports;
+    const bool as_seen = port != 0 && at->is_translated() && !at->keeps_ports;
     return as_seen ? endpoint_of(source).value_or(Endpoint{}).port : port;
 }
 

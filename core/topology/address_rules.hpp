@@ -19,16 +19,13 @@ inline bool may_dial(const Endpoint& dialler, const Endpoint& target) {
 
 // Where a peer is in its own network, as it says and as the master sees it.
 struct Location {
-    Endpoint local;           // its address there, with the port of its listener; port 0: not known, or not needed
-    bool translated = false;  // its connection to the master comes from another address: a translator is in between
-    bool keeps_ports = false;  // and the translator kept the port; true too if the master could not see it
-    // Also of a peer that advertises an address:
-    Endpoint inside;   // its listener in its own network; port 0: not known
-    Endpoint outside;  // where its connection to the master comes from
-    bool advertises = false;
-    bool is_inside() const {
-        return inside.port != 0 && inside.is_v6 == outside.is_v6 && inside.address == outside.address;
-    }
+    Endpoint inside;           // its listener in its own network; port 0: not known
+    Endpoint outside;          // where its connection to the master comes from
+    bool advertises = false;   // it names the address at which others reach it
+    bool keeps_ports = false;  // a translator in between kept the port; true too if the master could not see it
+    bool is_inside() const { return inside.port != 0 && same_host(inside, outside); }
+    // A translator is in between, and the peer advertises no address outside.
+    bool is_translated() const { return inside.port != 0 && !advertises && !same_host(inside, outside); }
 };
 
 // The local port from which a peer dials stripe 0 to a target that must expect it. Stripe k is dialled from this one

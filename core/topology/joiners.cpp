@@ -64,8 +64,9 @@ void Joiners::comes_last(const Uuid& uuid) {
     Joiner& unreached = joiners_.at(uuid);
     unreached.unreached = true;
     const std::string where =
-        to_text(unreached.endpoint) +
-        (unreached.location.translated ? ", translated from " + to_text(unreached.location.local) : std::string());
+        to_text(unreached.endpoint) + (unreached.location.is_translated()
+                                           ? ", translated from " + to_text(unreached.location.inside)
+                                           : std::string());
     const std::vector<Uuid> unit = unit_of(uuid);
     if (unit.size() > 1) PROBE(gang_unreachable);
     for (const Uuid& each : unit) {
@@ -484,10 +485,10 @@ void Joiners::tick() {
         // What a translator lets through does not change by waiting, as a network that is down does. Of a gang, the place
         // that cannot be reached is the one to judge.
         const bool judged = joiner.gang.none() || joiner.unreached;
-        if (joiner.location.translated && judged && lead_of(uuid).in_vain >= turns_in_vain) {
+        if (joiner.location.is_translated() && judged && lead_of(uuid).in_vain >= turns_in_vain) {
             PROBE(joiner_turned_away);
             turned_away.emplace_back(uuid, make_cause<CauseKind::no_way_through>(
-                                               to_text(joiner.endpoint), to_text(joiner.location.local), tried(uuid)));
+                                               to_text(joiner.endpoint), to_text(joiner.location.inside), tried(uuid)));
             continue;
         }
         if (joiner.gang.none()) continue;

@@ -76,7 +76,7 @@ void Offers::maintain(const Uuid& caller, Offer& offer) {
             next_dial_ = std::min(next_dial_, attempt.next_dial);
             continue;
         }
-        attempt.way.aim(offer.target);
+        if (to_listener) attempt.way.aim(offer.target);
         Endpoint target = to_listener ? attempt.way.next() : offer.target.usual;
         if (!to_listener) {
             PROBE(offer_opens_the_way);
@@ -122,7 +122,7 @@ void Offers::forget_run() {
 
 bool Offers::dials_host(const Endpoint& remote) const {
     return std::any_of(offers_.begin(), offers_.end(),
-                       [&](const auto& entry) { return is_at(entry.second.target, remote); });
+                       [&](const auto& entry) { return entry.second.target.is_at(remote); });
 }
 
 void Offers::check() const {

@@ -9,8 +9,8 @@
 // from a port that the target knows, and the target dials that port from the one on which it listens. So the translators
 // let pass what comes back. Usually the source then reaches the listener of the target.
 //
-// Invariants: while the caller has a stripe, nothing is dialled for it. A dial is repeated at most as often as its
-// back-off allows. Both proofs of LinkPass hold for an offer too: the offer shows the pass of a dialler, and the answer
+// Invariants: while the caller has a stripe, nothing is dialled for it. A dial of an
+// address is repeated at most as often as its back-off allows. Both proofs of LinkPass hold for an offer too: the offer shows the pass of a dialler, and the answer
 // that of a dialler in the other direction.
 #pragma once
 
@@ -60,7 +60,7 @@ public:
 private:
     struct Attempt {
         LinkId link = 0;
-        Way way;  // to the listener
+        Way way;  // to the listener; empty if it dials another port
         Instant next_dial = 0;
         Duration backoff = 0;
     };

@@ -306,7 +306,7 @@ std::size_t Stripes::stripes_to(const Uuid& peer) const {
 
 bool Stripes::dials_host(const Endpoint& remote) const {
     return std::any_of(edges_.begin(), edges_.end(),
-                       [&](const auto& entry) { return is_at(entry.second.way.addresses(), remote); });
+                       [&](const auto& entry) { return entry.second.way.addresses().is_at(remote); });
 }
 
 void Stripes::describe(Packed& state) const {

@@ -104,6 +104,25 @@ TEST_CASE("the source of an edge uses a connection that the target offers, and s
     }
 }
 
+TEST_CASE("of the dials to a caller, those to its listener have a second address") {
+    Peer peer;
+    proto::DialPlan plan;
+    auto* offer = plan.add_offers();
+    *offer = entry(16'400, other_key(), peer.uuid());
+    write(at(5, 600), *offer->mutable_other_address());
+    offer->set_other_first(true);
+    peer.plan(plan);
+    REQUIRE(peer.opens.size() == 2);
+    CHECK(peer.opens[0].target == at(5, 600));
+    CHECK(peer.opens[1].target == at(9, 16'400));
+    // The port has no other address, so it is dialled again later.
+    peer.handle(LinkClosed{peer.opens[1].link, "refused"});
+    CHECK(peer.opens.size() == 2);
+    peer.handle(LinkClosed{peer.opens[0].link, "refused"});
+    REQUIRE(peer.opens.size() == 3);
+    CHECK(peer.opens[2].target == at(9, 500));
+}
+
 TEST_CASE("a peer dials the two addresses of a target in turn, and keeps the one that works") {
     Peer peer;
     proto::DialPlan plan;
@@ -206,6 +225,19 @@ void say_translated(play::World& world, play::Member& member, std::uint8_t outer
         outer);
 }
 
+// It listens on port 7.
+void say_advertised(play::World& world, play::Member& member, std::uint8_t outer, const Endpoint& local,
+                    const Endpoint& advertised) {
+    world.say_hello(
+        member,
+        [&](proto::Hello& hello) {
+            write(local, *hello.mutable_local());
+            write(advertised, *hello.mutable_advertised());
+            hello.set_listen_port(7);
+        },
+        outer);
+}
+
 }  // namespace
 
 TEST_CASE("the master plans offers for peers behind translators") {
@@ -247,18 +279,8 @@ TEST_CASE("the master plans offers for peers behind translators") {
     }
     SECTION("both are behind the same one, which forwards ports to them") {
         play::World two;
-        const auto say = [&](play::Member& member, std::uint8_t inner, std::uint16_t port) {
-            two.say_hello(
-                member,
-                [&](proto::Hello& hello) {
-                    write(at(inner, 7), *hello.mutable_local());
-                    write(at(20, port), *hello.mutable_advertised());
-                    hello.set_listen_port(7);
-                },
-                20);
-        };
-        say(behind, 5, 100);
-        say(behind_too, 6, 200);
+        say_advertised(two, behind, 20, at(5, 3), at(20, 100));
+        say_advertised(two, behind_too, 20, at(6, 3), at(20, 200));
         Addresses addresses;
         REQUIRE(behind.plan.targets_size() == 1);
         REQUIRE(read_addresses(behind.plan.targets(0), addresses));
@@ -267,18 +289,8 @@ TEST_CASE("the master plans offers for peers behind translators") {
     }
     SECTION("both are in the master's network, and advertise addresses to others") {
         play::World two;
-        const auto say = [&](play::Member& member, std::uint8_t inner) {
-            two.say_hello(
-                member,
-                [&](proto::Hello& hello) {
-                    write(seen(inner, 3), *hello.mutable_local());
-                    write(at(40, inner), *hello.mutable_advertised());
-                    hello.set_listen_port(7);
-                },
-                inner);
-        };
-        say(behind, 5);
-        say(behind_too, 6);
+        say_advertised(two, behind, 5, seen(5, 3), at(40, 5));
+        say_advertised(two, behind_too, 6, seen(6, 3), at(40, 6));
         Addresses addresses;
         REQUIRE(behind.plan.targets_size() == 1);
         REQUIRE(read_addresses(behind.plan.targets(0), addresses));
