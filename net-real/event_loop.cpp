@@ -12,14 +12,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <iterator>
-#include <mutex>
 #include <new>
-#include <pthread.h>
-#include <vector>
 
 namespace pccl::real {
 
@@ -28,8 +24,6 @@ namespace asio = boost::asio;
 namespace {
 
 thread_local bool is_io_thread = false;
-// So long the end of the process waits for loops that use TLS. They only have to finish what they are doing.
-constexpr auto end_tls_time = std::chrono::seconds(2);
 
 // Limits for computes that run at once on the loop's thread: a slice that has just landed is only in this core's cache.
 constexpr std::uint64_t inline_compute_bytes = 1u << 20;
@@ -56,57 +50,6 @@ core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target
 }
 
 // ---- life --------------------------------------------------------------------------------------------------------
-
-// The loops whose threads run. Never destroyed: threads may end while the process ends.
-struct EventLoop::Impl::Live {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::vector<Impl*> loops;
-};
-
-EventLoop::Impl::Live& EventLoop::Impl::live() {
-    static Live* const the_one = [] {
-        auto* made = new Live;
-        static Live* for_fork = made;
-        ::pthread_atfork([] { for_fork->mutex.lock(); }, [] { for_fork->mutex.unlock(); },
-                         [] {
-                             new (&for_fork->changed) std::condition_variable;
-                             for_fork->loops.clear();  // their threads do not exist in the child
-                             for_fork->mutex.unlock();
-                         });
-        return made;
-    }();
-    return *the_one;
-}
-
-// OpenSSL is about to free its tables: the process ends, and the host has used OpenSSL before this library. As if the
-// process had been killed: the machines learn nothing, so no run ends, and other ends see closed connections.
-void EventLoop::Impl::end_tls() {
-    Live& all = live();
-    std::unique_lock lock(all.mutex);
-    for (Impl* const loop : all.loops) {
-        if (!loop->uses_tls_) continue;
-        try {
-            loop->post([loop] { loop->finished_ = true; });
-        } catch (const std::bad_alloc&) {
-            // It goes on. Nothing else can be done.
-        }
-    }
-    if (is_io_thread) return;  // it would wait for itself
-    all.changed.wait_for(lock, end_tls_time, [&] {
-        return std::none_of(all.loops.begin(), all.loops.end(), [](const Impl* loop) { return loop->uses_tls_; });
-    });
-}
-
-void EventLoop::Impl::set_tls(TlsUse use) {
-    if (use.context != nullptr) {
-        tls::before_cleanup(end_tls);
-        const std::lock_guard lock(live().mutex);
-        uses_tls_ = true;
-    }
-    tls_ = std::move(use);
-    sessions_.clear();
-}
 
 EventLoop::Impl::Impl(LoopSettings settings, LoopClient& client) : settings_(std::move(settings)), client_(client) {
     descriptors::install();
@@ -192,10 +135,7 @@ void EventLoop::Impl::thread_main() {
     use_default_arithmetic();
     std::string reason;
     try {
-        {
-            const std::lock_guard lock(live().mutex);
-            live().loops.push_back(this);
-        }
+        thread_begins();
         begin_crew();
         run();
         reason = halt_reason_;
@@ -205,11 +145,7 @@ void EventLoop::Impl::thread_main() {
         reason = "the I/O thread failed";
     }
     tear_down();
-    {
-        const std::lock_guard lock(live().mutex);
-        std::erase(live().loops, this);
-    }
-    live().changed.notify_all();
+    thread_ends();
     {
         const std::lock_guard lock(posted_mutex_);
         ended_ = true;

@@ -119,6 +119,8 @@ private:
     struct Live;
     static Live& live();
     static void end_tls();
+    void thread_begins();
+    void thread_ends();
     void thread_main();
     void begin_crew();
     void run();

@@ -47,6 +47,26 @@ Ends shake_hands(const std::shared_ptr<const tls::Context>& dialler,
     return ends;
 }
 
+// A master, and a peer that has not connected yet.
+struct OwnRun {
+    OwnPki pki;
+    std::unique_ptr<MasterRuntime> master;
+    PeerSettings settings = secure_run::with_invite("");
+    std::unique_ptr<PeerRuntime> peer;
+
+    OwnRun() {
+        MasterSettings of_master;
+        of_master.tls_files = pki.make("master", {"IP:127.0.0.1"});
+        master = std::make_unique<MasterRuntime>(of_master);
+        std::string error;
+        REQUIRE(master->bind(secure_run::loopback(), error));
+        REQUIRE(master->run(error));
+        settings.tls_files = pki.make("peer");
+        settings.master = secure_run::loopback(master->port());
+        peer = secure_run::make_peer(settings);
+    }
+};
+
 }  // namespace
 
 TEST_CASE("both ends learn which peer id is at the other one, and ids of one key share its hash") {
@@ -196,48 +216,28 @@ TEST_CASE("a membership that begins while changed files are read keeps its id") 
 }
 
 TEST_CASE("an abort that comes while a connect reads its files ends it") {
-    OwnPki pki;
-    MasterSettings of_master;
-    of_master.tls_files = pki.make("master", {"IP:127.0.0.1"});
-    MasterRuntime master(of_master);
-    std::string error;
-    REQUIRE(master.bind(secure_run::loopback(), error));
-    REQUIRE(master.run(error));
-    PeerSettings settings = secure_run::with_invite("");
-    settings.tls_files = pki.make("peer");
-    settings.master = secure_run::loopback(master.port());
-    const auto peer = secure_run::make_peer(settings);
-    HeldFile held(settings.tls_files.certificate);
+    OwnRun run;
+    HeldFile held(run.settings.tls_files.certificate);
     core::Completion completion;
-    std::thread connecting([&] { completion = peer->call(core::CommandConnect{}); });
+    std::thread connecting([&] { completion = run.peer->call(core::CommandConnect{}); });
     held.await_reader();
-    CHECK(peer->abort().result == core::Result::success);
+    CHECK(run.peer->abort().result == core::Result::success);
     held.let_read();
     connecting.join();
     CHECK(completion.result == core::Result::master_connection_failed);
     CHECK(contains(core::to_text(completion.cause), "aborted"));
-    secure_run::connect(*peer);
+    secure_run::connect(*run.peer);
 }
 
 TEST_CASE("a connect during which a file is replaced fails, and a later one succeeds") {
-    OwnPki pki;
-    MasterSettings of_master;
-    of_master.tls_files = pki.make("master", {"IP:127.0.0.1"});
-    MasterRuntime master(of_master);
-    std::string error;
-    REQUIRE(master.bind(secure_run::loopback(), error));
-    REQUIRE(master.run(error));
-    PeerSettings settings = secure_run::with_invite("");
-    settings.tls_files = pki.make("peer");
-    settings.master = secure_run::loopback(master.port());
-    const auto peer = secure_run::make_peer(settings);
+    OwnRun run;
     // The new key is there already, and its certificate not yet.
-    const std::string old_key = settings.tls_files.key + ".old";
-    std::filesystem::rename(settings.tls_files.key, old_key);
-    std::filesystem::copy_file(pki.make("other").key, settings.tls_files.key);
-    const core::Completion completion = peer->call(core::CommandConnect{});
+    const std::string old_key = run.settings.tls_files.key + ".old";
+    std::filesystem::rename(run.settings.tls_files.key, old_key);
+    std::filesystem::copy_file(run.pki.make("other").key, run.settings.tls_files.key);
+    const core::Completion completion = run.peer->call(core::CommandConnect{});
     CHECK(completion.result == core::Result::master_connection_failed);
-    CHECK(contains(core::to_text(completion.cause), settings.tls_files.key));
-    std::filesystem::rename(old_key, settings.tls_files.key);
-    secure_run::connect(*peer);
+    CHECK(contains(core::to_text(completion.cause), run.settings.tls_files.key));
+    std::filesystem::rename(old_key, run.settings.tls_files.key);
+    secure_run::connect(*run.peer);
 }
