@@ -101,21 +101,22 @@ bool can_connect(const PeerPlan& a, const PeerPlan& b) {
     return a.translator == Translator::cone && b.translator == Translator::cone;
 }
 
+bool can_all_connect(const Scenario& s) {
+    return std::ranges::all_of(s.peers, [&](const PeerPlan& a) {
+        return std::ranges::all_of(s.peers, [&](const PeerPlan& b) { return &a == &b || can_connect(a, b); });
+    });
+}
+
 sim::Violation check_turned_away(const Scenario& s, const Ledger& ledger) {
     const Instant quiet = is_undisturbed(s) ? 0 : s.chaos_end;
     const Duration time = s.timeouts.peer;  // in which the end of a member may explain that a newcomer did not reach it
-    for (const PeerPlan& a : s.peers) {
-        for (const PeerPlan& b : s.peers) {
-            if (&a != &b && !can_connect(a, b)) return {};
-        }
-    }
     for (const VoteFact& connect : ledger.votes) {
         if (connect.kind != CallKind::connect || !connect.completion.cause.has(CauseKind::no_way_through)) continue;
         const bool disturbed = std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
             const Instant end = std::min(life.leaves_at, life.gone_at);
             return &life != &ledger.lives[connect.life] && end >= connect.begin - time && end <= connect.end;
         });
-        if (disturbed || connect.begin < quiet) continue;
+        if (disturbed || connect.begin < quiet || !can_all_connect(s)) continue;
         return {"admission", formatted("{} was turned away at {} ms, and it could connect with each of the others",
                                        ledger.name(connect.life), connect.end / millisecond)};
     }

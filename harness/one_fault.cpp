@@ -200,10 +200,7 @@ static Duration transfer_time(const Scenario& s) {
 // Time for a call for many tags of all members, of which one lets a single tag run at a time. It is added because the
 // fault may change which members make such a call together.
 static Duration one_after_another_time(const Scenario& s) {
-    if (s.workload.many_window == 0) return 0;
-    Scenario one = s;
-    one.workload.many_window = 1;
-    return rounds_time(one);
+    return s.workload.many_window == 0 ? 0 : rounds_time(s, 1);
 }
 
 // Who leaves while its connection to the master is broken cannot say so, and counts as one that has died. Nobody is

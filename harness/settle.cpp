@@ -169,12 +169,12 @@ void fit_addresses(Scenario& s) {
 
 }  // namespace
 
-Duration rounds_time(const Scenario& s) {
+Duration rounds_time(const Scenario& s, std::uint32_t window) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *
                              (2000 + s.world.network.jitter_per_mille) / 2000;
     const auto hops = 2 * static_cast<Duration>(s.peers.size()) + 4;
     std::uint32_t at_once = std::max(s.limits.concurrent_ops, 1u);
-    if (s.workload.many_window != 0) at_once = std::min(at_once, s.workload.many_window);
+    if (s.workload.many_window != 0) at_once = std::min(at_once, window);
     const Duration waves = s.workload.tags / at_once + 1;
     return waves * hops * latency;
 }
@@ -347,7 +347,7 @@ Duration patience_of(const Scenario& s) {
     if (const Duration time = payload_time(s); time > long_payload) patience += 4 * time;
     // The same holds for many tags that go around a large ring one after another. Newcomers that reach few members may
     // need several turns to be admitted.
-    if (const Duration time = rounds_time(s); time > long_payload) patience += 8 * time;
+    if (const Duration time = rounds_time(s, s.workload.many_window); time > long_payload) patience += 8 * time;
     // A dial to an address of the master that does not answer lasts until the dial time-out.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *

@@ -16,7 +16,8 @@ Duration parts_of_chunks_time(const Scenario& scenario);
 // How much longer a vote may wait for a member that says that it works and does not.
 Duration claimed_work_time(const Scenario& scenario);
 // How long the operations of one turn take to go around the ring if only a few of them run at a time.
-Duration rounds_time(const Scenario& scenario);
+// `window`: so many tags of a call for many; not used in other runs.
+Duration rounds_time(const Scenario& scenario, std::uint32_t window);
 // How long liars that stall may hold one operation.
 Duration stalled_time(const Scenario& scenario);
 
