@@ -16,7 +16,7 @@ from pccl._values import SharedState
 SYNC_ATTEMPTS_MAX = 8
 # Between attempts to reach the master.
 RETRY_FIRST_S = 0.25
-RETRY_LONGEST_S = 5.0
+RETRY_LONGEST_S = 2.0
 # Removals in a row while entering before that is an error. The cause may be another configuration than the others'.
 ENTRY_ATTEMPTS_MAX = 3
 # The library's message if a member was removed because of its revision contains this.
@@ -81,7 +81,7 @@ class Membership:
                 if error.result != Result.MASTER_CONNECTION_FAILED or time.monotonic() >= deadline:
                     raise
                 # The master does not listen yet, or refuses this peer. Each attempt is logged.
-                time.sleep(pause)
+                time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
                 pause = min(pause * 1.5, RETRY_LONGEST_S)
 
     def admit(self) -> bool:

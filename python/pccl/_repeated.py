@@ -57,7 +57,8 @@ class Repeated(Generic[Info]):
             try:
                 succeeded, status, info = handle.wait()
             except BaseException as error:
-                self.give_up(error)
+                leave_if_interrupted(self._comm, error)
+                self.forget()
                 raise
             self._handle = None
             if succeeded:
@@ -77,11 +78,6 @@ class Repeated(Generic[Info]):
             self._handle.wait()
             self._handle = None
 
-    def give_up(self, error: BaseException) -> None:
-        """As :meth:`forget`. If ``error`` is not of the library, this peer leaves the run first."""
-        leave_if_interrupted(self._comm, error)
-        self.forget()
-
     def _launch(self) -> None:
         if self._comm.get_attribute(Attribute.PEER_GROUP_WORLD_SIZE) < 2:  # raises if it is closed
             return
@@ -92,7 +88,8 @@ class Repeated(Generic[Info]):
 
 
 def leave_if_interrupted(comm: Communicator, error: BaseException) -> None:
-    """After Ctrl-C, for example, the others would wait for what this peer does not launch any more."""
+    """Leaves the run if ``error`` is not of the library. After Ctrl-C, for example, the others would wait for what this
+    peer does not launch any more."""
     if not isinstance(error, PCCLError):
         with contextlib.suppress(PCCLError):
             comm.abort()
