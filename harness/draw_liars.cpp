@@ -16,6 +16,11 @@ namespace {
 
 constexpr std::uint32_t liars_per_million = 100'000;  // of the half of the runs in which the class is on
 
+// A master that comes back with all its records. What a liar says may look as if some were lost.
+constexpr bool is_a_restart(FaultKind kind) {
+    return kind == FaultKind::crash_master || kind == FaultKind::aimed_master;
+}
+
 }  // namespace
 
 void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
@@ -37,7 +42,10 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     const bool others = draw.chance(300'000);
     remove_faults(
         s.faults,
-        [&](const Fault& f) { return !others || concerns_the_journal(f.kind) || f.kind == FaultKind::closed_port; },
+        [&](const Fault& f) {
+            return !others || (concerns_the_journal(f.kind) && !is_a_restart(f.kind)) ||
+                   f.kind == FaultKind::closed_port;
+        },
         Followers::go);
     if (!others) s.world.network.stop_faults();
     sim::NetworkParameters& n = s.world.network;
@@ -63,6 +71,7 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     if (draw.chance(300'000)) s.limits.vote_input_bytes_max = 8192;
     Draw claims_work(sim::mix(s.seed, 933));
     Draw stalls(sim::mix(s.seed, 935));
+    Draw comes_back(sim::mix(s.seed, 936));
     for (std::uint32_t i = draw.chance(850'000) ? 1 : 2; i-- != 0;) {
         Fault f;
         f.kind = FaultKind::liar;
@@ -86,6 +95,16 @@ void draw_liars(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
             f.value = (f.value & 3) | std::uint64_t{lie_stalls} << 8;
             f.b = static_cast<std::uint32_t>(stalls.log_uniform(300, 1'000));
             f.forever = may_last(s, f);
+        }
+        // What it claims when all members come back to a restarted master.
+        if (comes_back.chance(100'000)) {
+            f.value = (f.value & 3) | std::uint64_t{lie_hello} << 8;
+            f.b = static_cast<std::uint32_t>(comes_back.log_uniform(100, 1'000));
+            Fault death;
+            death.kind = FaultKind::crash_master;
+            death.at = f.at + comes_back.between(0, std::min(f.duration, busy_time(s)));
+            death.duration = comes_back.log_uniform(millisecond, second);
+            s.faults.push_back(death);
         }
         s.faults.push_back(f);
     }

@@ -391,6 +391,22 @@ private:
     Draw& draw_;
 };
 
+// A run keeps what each call was given and has returned. This many bytes, so that a search runs on a small machine.
+constexpr std::uint64_t kept_bytes_max = std::uint64_t{1} << 30;
+
+void fit_memory(Scenario& s) {
+    Workload& w = s.workload;
+    std::uint64_t turns = 0;
+    for (const PeerPlan& plan : s.peers) turns += plan.turns;
+    const auto fit = [&](std::uint64_t arrays, std::uint32_t& least, std::uint32_t& most) {
+        const std::uint64_t elements = kept_bytes_max / (16 * std::max<std::uint64_t>(turns * arrays, 1));
+        most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, std::max<std::uint64_t>(elements, 1)));
+        least = std::min(least, most);
+    };
+    fit(w.entries, w.state_elements_min, w.state_elements_max);
+    if (!s.world.symbolic) fit(w.tags, w.elements_min, w.elements_max);
+}
+
 }  // namespace
 
 Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCounts& effects, Draw& draw) {
@@ -403,6 +419,7 @@ Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCount
     std::uint32_t changes = 1;
     while (changes < 5 && draw.chance(500'000)) ++changes;
     while (changes-- != 0) mutation.change();
+    fit_memory(child);
     settle(child);
     return child;
 }

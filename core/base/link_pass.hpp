@@ -30,17 +30,6 @@ inline LinkPass link_pass(const Secret& key, const Uuid& from) {
     return pass;
 }
 
-inline std::string to_bytes(const Secret& secret) {
-    return std::string(reinterpret_cast<const char*>(secret.data()), secret.size());
-}
-
-// False: `bytes` does not have the size of a secret.
-inline bool read(const std::string& bytes, Secret& secret) {
-    if (bytes.size() != secret.size()) return false;
-    std::memcpy(secret.data(), bytes.data(), bytes.size());
-    return true;
-}
-
 // The keys of a target: the present one and the one before, because passes from that one may still be in flight.
 class LinkKeys {
 public:

@@ -8,11 +8,24 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <string_view>
 
 namespace pccl::core {
 
 using Secret = std::array<std::uint8_t, 16>;
+
+inline std::string to_bytes(const Secret& secret) {
+    return std::string(reinterpret_cast<const char*>(secret.data()), secret.size());
+}
+
+// False: `bytes` does not have the size of a secret.
+inline bool read(const std::string& bytes, Secret& secret) {
+    if (bytes.size() != secret.size()) return false;
+    std::memcpy(secret.data(), bytes.data(), bytes.size());
+    return true;
+}
 
 // SipHash-2-4 with 128 bits of output.
 Secret derive(const Secret& key, std::string_view message);

@@ -58,7 +58,7 @@ void DecisionLog::write(std::string bytes, bool snapshot) {
 void DecisionLog::append(proto::Decision& decision) {
     wire::bound_texts(decision, text_bytes_max);
     decision.set_index(state_.last_index + 1);
-    decision.set_chain(RunState::chain_of(decision, state_.chain));
+    decision.set_chain(state_.chain_of(decision));
     proto::Record entry;
     *entry.mutable_decision() = decision;
     record(entry);

@@ -8,6 +8,8 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace pccl::core {
 
@@ -101,7 +103,7 @@ bool RunState::apply(const proto::Record& record) {
         const std::uint32_t incarnation_kept = incarnation;
         *this = RunState(removed_kept_);
         incarnation = incarnation_kept;
-        return read(record.run(), run_id);
+        return read(record.run(), run_id) && (record.run_key().empty() || read(record.run_key(), run_key));
     }
     case proto::Record::kIncarnation: incarnation = record.incarnation(); return true;
     case proto::Record::kToken: {
@@ -366,10 +368,24 @@ std::vector<Uuid> RunState::everyone() const {
     return all;
 }
 
-std::uint64_t RunState::chain_of(proto::Decision& decision, std::uint64_t before) {
-    decision.set_chain(before);
+std::uint64_t RunState::marked(std::uint64_t index, std::uint64_t hash) const {
+    hash >>= 32;
+    std::array<char, 16> message;
+    std::memcpy(message.data(), &index, 8);
+    std::memcpy(message.data() + 8, &hash, 8);
+    std::uint32_t mark = 0;
+    std::memcpy(&mark, derive(run_key, {message.data(), message.size()}).data(), sizeof mark);
+    return hash << 32 | mark;
+}
+
+std::uint64_t RunState::chain_of(proto::Decision& decision) const {
+    decision.set_chain(chain);
     const std::string bytes = decision.SerializeAsString();
-    return numeric::checksum64(bytes.data(), bytes.size());
+    return marked(decision.index(), numeric::checksum64(bytes.data(), bytes.size()));
+}
+
+bool RunState::made(std::uint64_t seen, std::uint64_t chain) const {
+    return run_key == Secret{} || same_secret(chain, marked(seen, chain));
 }
 
 // Every decision that a member may name is in this state, even after a snapshot: either the member acknowledged it

@@ -9,6 +9,7 @@
 
 #include "core/base/gang.hpp"
 #include "core/base/ids.hpp"
+#include "core/base/secret.hpp"
 #include "core/events.hpp"
 #include "core/wire/control.pb.h"
 
@@ -102,6 +103,7 @@ public:
     friend bool operator==(const RunState&, const RunState&) = default;
 
     Uuid run_id;
+    Secret run_key{};  // known to the master only; marks the chains of the decisions
     std::uint32_t incarnation = 0;
     std::uint64_t last_index = 0;  // of the last decision; 0: none was made
     std::uint64_t chain = 0;       // of the last decision (see chain_of)
@@ -126,9 +128,13 @@ public:
     proto::Sizes sizes() const;
     bool has_sizes(const proto::Sizes& told) const;  // `told` equals sizes()
     std::vector<Uuid> everyone() const;
-    // A hash that identifies the decision and all earlier ones. `before` is the chain of the decision before it and is
-    // left in decision.chain; the caller stores the result there.
-    static std::uint64_t chain_of(proto::Decision& decision, std::uint64_t before);
+    // A number that identifies the decision, which would be the next one, and all earlier ones. The upper half is a
+    // hash, and the lower half is a mark of that hash, which only who has the run's key can make. Overwrites
+    // decision.chain.
+    std::uint64_t chain_of(proto::Decision& decision) const;
+    // Whether a master of this run made a decision `seen` with that chain, even if this journal lacks it. Always true in
+    // a run whose journal has no key, because an earlier version began it.
+    bool made(std::uint64_t seen, std::uint64_t chain) const;
     // A member that reconnects names the last decision that it received. This compares it with the journal.
     enum class Recall : std::uint8_t {
         same,     // the decision is in this journal, and was for this member
@@ -161,6 +167,7 @@ public:
 
 private:
     bool restore(const proto::Snapshot& snapshot);
+    std::uint64_t marked(std::uint64_t index, std::uint64_t hash) const;
     void apply_decision(const proto::Decision& decision);
     void apply_topology(const proto::TopologyDecision& topology);
     void apply_removal(const proto::RemovalDecision& removal, const Cause& cause);

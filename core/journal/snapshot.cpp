@@ -104,6 +104,7 @@ bool operator==(const RunState::Kept& a, const RunState::Kept& b) {
 proto::Snapshot RunState::snapshot() const {
     proto::Snapshot to;
     to.set_run(to_bytes(run_id));
+    to.set_run_key(to_bytes(run_key));
     to.set_incarnation(incarnation);
     to.set_last_index(last_index);
     to.set_chain(chain);
@@ -137,6 +138,7 @@ proto::Snapshot RunState::snapshot() const {
 bool RunState::restore(const proto::Snapshot& from) {
     *this = RunState(removed_kept_);
     if (!read(from.run(), run_id)) return false;
+    if (!from.run_key().empty() && !read(from.run_key(), run_key)) return false;
     incarnation = from.incarnation();
     last_index = from.last_index();
     chain = from.chain();

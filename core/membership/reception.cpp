@@ -101,7 +101,8 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
             proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());
             if (recall == RunState::Recall::unknown && hello.seen() <= state_.last_index) PROBE(loss_hidden_by_number);
-            if (recall == RunState::Recall::unknown && registry_.has_come(uuid)) {
+            if (recall == RunState::Recall::unknown &&
+                (registry_.has_come(uuid) || !state_.made(hello.seen(), hello.seen_chain()))) {
                 PROBE(claims_decision_of_nobody);
                 const Cause why = make_cause<CauseKind::claims_decision>();
                 links_.refuse(id, proto::REFUSED_REMOVED, make_cause<CauseKind::removed>(why));

@@ -40,6 +40,7 @@ void Registry::begin_new_run() {
     }
     proto::Record record;
     record.set_run(to_bytes(id));
+    record.set_run_key(to_bytes(secrets_.next()));
     decisions_.record(record);
 }
 

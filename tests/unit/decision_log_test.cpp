@@ -32,9 +32,10 @@ public:
         }
         return records;
     }
-    void run() {
+    void run(const std::string& key = "0123456789abcdef") {
         proto::Record record;
         record.set_run(to_bytes(name(9)));
+        record.set_run_key(key);
         log.record(record);
         record.Clear();
         record.set_incarnation(1);
@@ -127,6 +128,29 @@ TEST_CASE("a member names its last decision by number and chain") {
     CHECK(state.kept().empty());
     CHECK(state.recall(a, 1, chain) == RunState::Recall::same);
     CHECK(state.recall(a, 0, 0) == RunState::Recall::older);
+}
+
+TEST_CASE("only a chain that a master of the run made is taken for a decision that the journal lost") {
+    Master first;
+    first.run();
+    first.admit(a);
+    std::vector<std::string> older = first.journal();
+    first.admit(b);
+    const std::uint64_t chain = first.log.state().chain;
+    Master again;
+    REQUIRE(again.log.read(older));
+    const RunState& state = again.log.state();
+    CHECK(state.recall(a, 2, chain) == RunState::Recall::unknown);
+    CHECK(state.made(2, chain));
+    CHECK_FALSE(state.made(3, chain));
+    for (int bit = 0; bit < 64; ++bit) CHECK_FALSE(state.made(2, chain ^ std::uint64_t{1} << bit));
+
+    Master other;
+    other.run("fedcba9876543210");
+    CHECK_FALSE(other.log.state().made(2, chain));
+    Master of_earlier_version;
+    of_earlier_version.run("");
+    CHECK(of_earlier_version.log.state().made(2, 0));
 }
 
 TEST_CASE("names never repeat, and the next incarnation follows when they are used up") {
