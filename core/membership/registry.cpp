@@ -405,14 +405,14 @@ void Registry::turn_away(const Uuid& newcomer, const Cause& cause) {
 
 // The master keeps decisions until a member has acknowledged them. A living member that never acknowledges would fill
 // the memory. Acknowledgements are not recorded, so after a restart this check waits until the member has resumed: its
-// hello carries them.
+// hello carries them. The sum waits for all members, which is until the end of the grace.
 void Registry::remove_unheeding() {
     std::vector<Uuid> over;
     for (const auto& [uuid, session] : sessions_) {
         if (session.resumed && state_.untold(uuid) > turn_.limits.untold_max) over.push_back(uuid);
     }
     // All of them together must fit into a snapshot, too. The one for which most are kept makes room.
-    if (over.empty() && state_.kept_bytes() > turn_.limits.kept_bytes_max) {
+    if (over.empty() && !in_grace() && state_.kept_bytes() > turn_.limits.kept_bytes_max) {
         const auto most = std::max_element(sessions_.begin(), sessions_.end(), [&](const auto& a, const auto& b) {
             const auto untold = [&](const auto& one) { return one.second.resumed ? state_.untold(one.first) : 0; };
             return untold(a) < untold(b);
