@@ -34,14 +34,18 @@ bool nothing_can_happen(const Scenario& s) {
            });
 }
 
+// If no time-out passes: messages travel, machines look at their clocks, and records are written.
+Duration quick_step(const Scenario& s, const Excuses& excuses) {
+    return 6 * excuses.slow() + 2 * s.timeouts.tick() + 2 * s.world.disk_high + 2 * s.world.timer_late_max;
+}
+
 Terms terms_of(const Scenario& s, const Excuses& excuses) {
     const Timeouts& t = s.timeouts;
     std::size_t addresses = 1;
     for (const PeerPlan& plan : s.peers) addresses = std::max(addresses, plan.masters.size());
     Terms terms;
     if (nothing_can_happen(s)) {
-        // No time-out passes: messages travel, machines look at their clocks, and records are written.
-        const Duration step = 6 * excuses.slow() + 2 * t.tick() + 2 * s.world.disk_high + 2 * s.world.timer_late_max;
+        const Duration step = quick_step(s, excuses);
         terms.hears = terms.anew = 2 * step;
         terms.ready = 4 * step;
         // While bandwidths are measured nothing else is decided.
@@ -66,6 +70,16 @@ struct Waits {
     Instant until = 0;
 };
 
+// Whether another process may have the place of the newcomer in its gang then, or the gang cannot be.
+bool shares_its_place(const Ledger& ledger, const Excuses& excuses, const Life& life, Instant from, Instant until) {
+    if (life.gang.place >= life.gang.size || life.gang.size > 64) return true;
+    return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+        return &other != &life && other.gang.name == life.gang.name &&
+               (other.gang.place == life.gang.place || other.gang.size != life.gang.size) && other.asked_at <= until &&
+               excuses.counted_until(other.gone_at) >= from;
+    });
+}
+
 // Since when the newcomer, and all of its gang, ask to be members. It is not judged if another process may have a place
 // of the gang then, or if nobody has it.
 Waits waits_of(const Ledger& ledger, const Excuses& excuses, const VoteFact& connect) {
@@ -73,13 +87,7 @@ Waits waits_of(const Ledger& ledger, const Excuses& excuses, const VoteFact& con
     Waits waits{life.asked_at, std::min(connect.end, life.gone_at)};
     if (life.gang.none()) return waits;
     const Instant from = waits.asked, until = waits.until;
-    if (life.gang.place >= life.gang.size || life.gang.size > 64) return {};
-    const auto same_place = [&](const Life& other) {
-        return &other != &life && other.gang.name == life.gang.name &&
-               (other.gang.place == life.gang.place || other.gang.size != life.gang.size) && other.asked_at <= until &&
-               excuses.counted_until(other.gone_at) >= from;
-    };
-    if (std::any_of(ledger.lives.begin(), ledger.lives.end(), same_place)) return {};
+    if (shares_its_place(ledger, excuses, life, from, until)) return {};
     for (const std::vector<std::uint32_t>& place : lives_at_places(ledger, excuses, connect.life, from, until)) {
         if (place.size() != 1) return {};
         const Life& mate = ledger.lives[place.front()];
@@ -123,9 +131,59 @@ sim::Violation check_turned_away(const Scenario& s, const Ledger& ledger) {
     return {};
 }
 
+// A newcomer is turned away for missing places of its gang only after its patience, and that begins anew when all places
+// were taken.
+sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Excuses& excuses) {
+    Duration jumps = 0;
+    for (const Fault& fault : s.faults) jumps += fault.kind == FaultKind::clock_jump ? fault.duration : 0;
+    const Timeouts& t = s.timeouts;
+    for (const VoteFact& connect : ledger.votes) {
+        if (connect.kind != CallKind::connect || !connect.completion.cause.has(CauseKind::gang_incomplete)) continue;
+        const Life& life = ledger.lives[connect.life];
+        const PeerPlan& plan = s.peers[life.node - 1];
+        const Duration least =
+            plan.gang_patience - jumps - 2 * plan.gang_patience * s.world.drift_ppm / 1'000'000 - millisecond;
+        const auto turned_away = [&](Instant since) -> sim::Violation {
+            return {"gang", formatted("{} was turned away at {} ms, and its gang missed a place since {} ms at most",
+                                      ledger.name(connect.life), connect.end / millisecond, since / millisecond)};
+        };
+        if (plan.gang_patience == 0 || connect.end - connect.begin < least) return turned_away(connect.begin);
+        Instant asked = life.asked_at, complete_until = std::min(connect.end, life.gone_at);
+        if (shares_its_place(ledger, excuses, life, asked, complete_until)) continue;
+        std::size_t addresses = 1;
+        bool complete = true;
+        for (const auto& place : lives_at_places(ledger, excuses, connect.life, asked, complete_until)) {
+            if (!complete || place.empty()) {
+                complete = false;
+                continue;
+            }
+            // The first one there has the place, whoever comes after it.
+            const Life& mate = ledger.lives[*std::min_element(place.begin(), place.end(), [&](auto a, auto b) {
+                return ledger.lives[a].asked_at < ledger.lives[b].asked_at;
+            })];
+            asked = std::max(asked, mate.asked_at);
+            complete_until = std::min({complete_until, mate.connected_at, mate.gone_at, mate.leaves_at,
+                                       excuses.first_disturbed(mate.node, mate.asked_at)});
+            addresses = std::max(addresses, s.peers[mate.node - 1].masters.size());
+        }
+        // The last of them has registered by then.
+        const bool at_once = addresses == 1 && !s.world.network.fails_dials();
+        const Instant registered = asked + (at_once ? quick_step(s, excuses)
+                                                    : static_cast<Duration>(addresses + 1) *
+                                                          (t.dial + t.handshake + t.redial_max + 8 * excuses.slow()));
+        if (complete && registered < complete_until && connect.end - complete_until < least)
+            return turned_away(complete_until);
+    }
+    return {};
+}
+
 }  // namespace
 
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
+    if (ledger.stranger_hellos.empty() && !ledger.lied(0, never)) {
+        sim::Violation impatient = check_patience(scenario, ledger, excuses);
+        if (!impatient.oracle.empty()) return impatient;
+    }
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};
     Terms terms = terms_of(scenario, excuses);

@@ -70,6 +70,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a collective that the master gave up for nothing", "progress"},
                           {"a newcomer refused as a copy of itself", "admission"},
                           {"a newcomer turned away that had a way", "admission"},
+                          {"a newcomer without a gang turned away for it", "gang"},
                           {"one revision of two schemas", "schema"},
                           {"another number of groups in the same epoch", "membership"},
                           {"peers that are pending and do not exist", "admission"},
@@ -394,14 +395,15 @@ void tamper(Ledger& ledger, Lie lie) {
         for (VoteFact& fact : ledger.votes) fact.completion.pending |= fact.kind == CallKind::are_peers_pending;
         return;
     }
-    if (lie == Lie::newcomer_superseded || lie == Lie::turned_away) {
-        const bool away = lie == Lie::turned_away;
+    if (lie == Lie::newcomer_superseded || lie == Lie::turned_away || lie == Lie::impatient_gang) {
+        const bool away = lie != Lie::newcomer_superseded;
         for (VoteFact& fact : ledger.votes) {
             if (fact.kind != CallKind::connect) continue;
             fact.completion.result = away ? Result::rank_connection_failed : Result::master_connection_failed;
             fact.completion.cause =
-                away ? make_cause<CauseKind::no_way_through>(std::string(), std::string(), std::string())
-                     : make_cause<CauseKind::superseded>();
+                lie == Lie::impatient_gang ? make_cause<CauseKind::gang_incomplete>(std::string(), Duration{0}, 0u)
+                : away ? make_cause<CauseKind::no_way_through>(std::string(), std::string(), std::string())
+                       : make_cause<CauseKind::superseded>();
         }
         return;
     }

@@ -73,6 +73,7 @@ enum class Lie : std::uint8_t {
     given_up_by_master,   // the master gave up a collective that no lasting fault touched
     newcomer_superseded,  // a newcomer was refused as if another process had its seat
     turned_away,          // a newcomer was refused because of translators, and there was none
+    impatient_gang,       // a newcomer without a gang was refused because places of it were missing
     two_schemas,          // members with different entries synchronized with each other
     sizes_apart,          // an operation tells another number of groups than the update before it
     pending_for_nobody,   // all members are told that peers are pending, and none is

@@ -123,11 +123,14 @@ public:
                 sum += other->collective.count;
             }
             // Some of them may not have taken part.
-            if (once && sum == own.shape.count &&
-                std::all_of(others.begin(), others.end(), [&](const LaunchFact* other) {
-                    return other->end != open_end && other->completion.cause == c.cause;
-                }))
+            const bool all_told = std::all_of(others.begin(), others.end(), [&](const LaunchFact* other) {
+                return other->end != open_end && other->completion.cause == c.cause;
+            });
+            if (once && all_told && sum == own.shape.count)
                 why = "the pieces are the whole";
+            else if (once && all_told &&
+                     any([&](const LaunchFact& other) { return chosen_for(other) != others.size(); }))
+                why = "a piece was chosen for another size of the group";
         } else if (says(CauseKind::root_not_member)) {
             if (std::any_of(ledger_.lives.begin(), ledger_.lives.end(), [&](const Life& life) {
                     return life.peer == own.collective.root && life.group == own.group &&
@@ -138,11 +141,7 @@ public:
             if (c.result != Result::rank_connection_lost)
                 why = "it can be tried again";
             else if (!any([&](const LaunchFact& other) {
-                         const std::uint32_t named = other.collective.world;
-                         const bool votes_its_group =
-                             named == 0 && other.collective.kind == CollectiveKind::reduce_scatter;
-                         const std::uint32_t chosen_for = votes_its_group ? other.group_world : named;
-                         return peer_of(other) == changed->peers[0] && chosen_for == changed->numbers[0] &&
+                         return peer_of(other) == changed->peers[0] && chosen_for(other) == changed->numbers[0] &&
                                 changed->numbers[0] != changed->numbers[1];
                      }))
                 why = "that peer knew another world";
@@ -188,6 +187,13 @@ private:
         const bool open = !succeeded(fact) && fact.end != open_end &&
                           ledger_.departed(fact.life, fact.completion, fact.end);
         return open ? open_end : fact.end;
+    }
+
+    // The size of the group for which the launch chose its pieces, as its vote says it.
+    static std::uint32_t chosen_for(const LaunchFact& fact) {
+        const bool votes_its_group =
+            fact.collective.world == 0 && fact.collective.kind == CollectiveKind::reduce_scatter;
+        return votes_its_group ? fact.group_world : fact.collective.world;
     }
 
     // The count of a member in a completion is the one that it launched.

@@ -81,10 +81,15 @@ Fault second_fault(const Scenario& s, Draw& draw) {
 
 void tie_to_phase(Fault& f, const Scenario& s, Draw& draw) {
     const auto phase = static_cast<Phase>(draw.below(static_cast<std::uint64_t>(Phase::count)));
-    const bool rare = phase >= Phase::grace || phase == Phase::refusal || phase == Phase::resume ||
-                      phase == Phase::takes_up || phase == Phase::edge_lost || phase == Phase::goodbye;
+    const bool rare = phase >= Phase::list_request || phase == Phase::refusal || phase == Phase::resume ||
+                      phase == Phase::takes_up || phase == Phase::edge_lost;
     f.trigger = trigger_of(phase);
     f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, rare ? 3 : 30));
+    // Or to any marked state of the protocol. About a third of them are reached in a run.
+    if (draw.chance(350'000)) {
+        f.trigger = trigger_of(static_cast<Probe>(draw.below(probe_count)));
+        f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, 8));
+    }
     f.at = draw.chance(350'000)   ? 0
            : draw.chance(500'000) ? draw.log_uniform(10 * microsecond, 2 * s.world.network.latency_high)
                                   : gap(s, draw);

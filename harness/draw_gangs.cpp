@@ -59,6 +59,37 @@ void kill_members(Scenario& s, Draw& draw) {
     }
 }
 
+// A gang is complete and waits for members that make no update for long. Then the master loses one of its peers.
+void let_one_wait(Scenario& s, Draw& draw) {
+    const std::string name = s.peers.back().gang.name;
+    if (name == s.peers.front().gang.name) return;
+    s.workload.compute_max = std::max(s.workload.compute_max, draw.log_uniform(300 * millisecond, 3 * second));
+    const Instant begin = draw.log_uniform(50 * millisecond, 500 * millisecond);
+    const Duration patience = draw.log_uniform(20 * millisecond, 300 * millisecond);
+    for (std::uint32_t node = 1; node <= s.peers.size(); ++node) {
+        PeerPlan& plan = s.peers[node - 1];
+        if (plan.gang.name != name) {
+            plan.start = std::min(plan.start, begin / 4);
+            continue;
+        }
+        plan.start = begin + draw.below(patience / 2);
+        plan.gang_patience = patience;
+        if (!draw.chance(500'000)) continue;
+        Fault f;
+        f.a = node;
+        f.at = begin + patience + draw.log_uniform(millisecond, 400 * millisecond);
+        if (draw.chance(400'000)) {
+            f.kind = FaultKind::reset;
+            f.b = aim_control | aim_named;
+        } else {
+            f.kind = FaultKind::crash_peer;
+            f.value = 3;
+            f.duration = draw.log_uniform(100 * millisecond, 2 * second);
+        }
+        s.faults.push_back(f);
+    }
+}
+
 // All processes of a gang die at once and silently, and are started again before the master knows it.
 void restart_gang(Scenario& s, Draw& draw) {
     const std::string name = s.peers[draw.below(s.peers.size())].gang.name;
@@ -90,6 +121,8 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     const bool one_group = draw.chance(200'000);
     const bool all_rejoin = draw.chance(700'000);
     const bool patient = draw.chance(600'000);
+    // So that a gang which is complete may wait for longer than its patience before it is admitted.
+    const bool hasty = Draw(mix(s.seed, 317)).chance(500'000);
     while (s.peers.size() < gangs * size + singles) s.peers.push_back(PeerPlan(s.peers.back()));
     s.peers.resize(gangs * size + singles);
     for (std::uint32_t i = 0; i < gangs * size; ++i) {
@@ -98,7 +131,7 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
         plan.group = one_group ? 0 : i % size;
         plan.turns = s.peers[i - i % size].turns;
         plan.rejoins = plan.rejoins || all_rejoin;
-        if (!patient) plan.gang_patience = draw.log_uniform(200 * millisecond, 5 * second);
+        if (!patient) plan.gang_patience = draw.log_uniform(hasty ? 5 * millisecond : 200 * millisecond, 5 * second);
         if (draw.chance(150'000)) plan.start = draw.log_uniform(millisecond, 3 * second);
     }
     leave_places_out(s, draw);
@@ -106,6 +139,7 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on) 
     if (draw.chance(300'000)) s.workload.gang_wait_max = draw.log_uniform(100 * millisecond, 10 * second);
     if ((on & class_crash) || draw.chance(500'000)) kill_members(s, draw);
     if (draw.chance(200'000)) restart_gang(s, draw);
+    if (Draw waits(mix(s.seed, 318)); waits.chance(150'000)) let_one_wait(s, waits);
     sort_by_time(s.faults);
     Limits& l = s.limits;
     const auto peers = static_cast<std::uint32_t>(s.peers.size());

@@ -1,5 +1,6 @@
 // Members that share hosts.
 #include "harness/draw_faults.hpp"
+#include "harness/settle.hpp"
 
 #include <algorithm>
 
@@ -15,7 +16,7 @@ constexpr std::uint64_t hosts_per_million = 120'000;
 
 void draw_hosts(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 320));
-    const bool drawn = (on & class_shape) && draw.chance(hosts_per_million);
+    const bool drawn = (on & class_shape) && draw.chance(only_impairs_edges(s) ? 400'000 : hosts_per_million);
     if (!(drawn || (on & class_hosts)) || s.peers.size() < 3) return;
     const std::uint32_t hosts =
         draw.number(1, std::min<std::uint32_t>(static_cast<std::uint32_t>(s.peers.size()) - 1, 4));
@@ -25,6 +26,12 @@ void draw_hosts(Scenario& s, std::uint32_t on) {
     for (std::uint32_t i = 0; i < peers; ++i) {
         s.peers[i].host = apart ? draw.number(1, hosts) : 1 + i * hosts / peers;
         if (apart && i < hosts) s.peers[i].host = 1 + i;
+    }
+    // The two ends of an edge on which bytes are lost share a host.
+    Draw within(mix(s.seed, 321));
+    for (const Fault& fault : s.faults) {
+        if (impairs_an_edge(fault.kind) && within.chance(500'000))
+            s.peers[fault.b - 1].host = s.peers[fault.a - 1].host;
     }
     // One that does not know its host.
     if (draw.chance(100'000)) s.peers[draw.below(peers)].host = 0;

@@ -55,10 +55,12 @@ void draw_same_stage(Scenario& s, std::uint32_t on) {
     Draw draw(sim::mix(s.seed, 282));
     if (!(on & class_connection) || !is_plain(s) || !draw.chance(stages_per_million)) return;
     calm(s);
-    static constexpr Phase stages[] = {Phase::resume,        Phase::takes_up,   Phase::takes_up,     Phase::welcome,
-                                       Phase::dial_plan,     Phase::start_told, Phase::outcome_told, Phase::end_vote,
-                                       Phase::start_vote,    Phase::sync_vote,  Phase::sync_plan,    Phase::sync_end_vote,
-                                       Phase::chunk_request, Phase::chunk,      Phase::edge_lost,    Phase::update_vote};
+    static constexpr Phase stages[] = {
+        Phase::resume,      Phase::takes_up,      Phase::takes_up,      Phase::welcome,      Phase::dial_plan,
+        Phase::start_told,  Phase::outcome_told,  Phase::end_vote,      Phase::start_vote,   Phase::sync_vote,
+        Phase::sync_plan,   Phase::sync_end_vote, Phase::chunk_request, Phase::chunk,        Phase::edge_lost,
+        Phase::update_vote, Phase::list_request,  Phase::hashes,        Phase::hash_request, Phase::declared,
+        Phase::edge_up};
     Fault f;
     f.trigger = trigger_of(stages[draw.below(std::size(stages))]);
     f.trigger_count = draw.number(1, 4);

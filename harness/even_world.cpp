@@ -22,7 +22,7 @@ using sim::Draw;
 
 namespace {
 
-constexpr std::uint32_t even_per_million = 5'000;
+constexpr std::uint32_t even_per_million = 30'000;
 // Where paths are not equal.
 constexpr std::int64_t slow_rate = 2'000'000;  // bytes per second
 // Bytes per second for equal paths, and for huge arrays. A full window then leaves in a small part of a peer time-out.
@@ -96,6 +96,9 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     if (has_equal_paths(s)) n.split_per_million = n.tiny_read_per_million = 0;
     n.stop_faults();
     n.window_low = n.window_high = 64 << 20;
+    if (!has_equal_paths(s)) {
+        for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, draw.number(4, 24));
+    }
     // Where paths are not equal, a slice may take its time: what it belongs to may change while it lands.
     n.rate_low = n.rate_high = has_equal_paths(s) ? 10'000'000'000 : draw.log_uniform(least_rate(s), 10'000'000'000);
     n.down_low = n.down_high = n.flow_rate = 0;

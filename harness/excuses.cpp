@@ -260,6 +260,23 @@ bool Excuses::touched(std::uint32_t node, Instant member_until, Instant lost_at,
     });
 }
 
+Instant Excuses::first_disturbed(std::uint32_t node, Instant since) const {
+    Instant first = never;
+    const auto note = [&](const auto& period) {
+        if (period.until >= since) first = std::min(first, std::max(period.from, since));
+    };
+    for (const std::uint32_t end : {0u, node}) std::ranges::for_each(control_[end], note);
+    for (const auto* all : {&touches_, &hardships_}) {
+        for (const Touch& touch : *all) {
+            if (touch.node == node || touch.node == 0 || touch.node == every_peer) note(touch);
+        }
+    }
+    std::ranges::for_each(standstills_, note);
+    for (const std::size_t way : {std::size_t{node}, std::size_t{node} * nodes_})
+        std::ranges::for_each(late_[way], note);
+    return first;
+}
+
 bool Excuses::sought(Instant member_until, Instant lost_at, Duration limit) {
     return std::any_of(searches_.begin(), searches_.end(),
                        [&](const Period& search) {

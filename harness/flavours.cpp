@@ -1,6 +1,7 @@
 #include "harness/flavours.hpp"
 
 #include "harness/settle.hpp"
+#include "harness/triggers.hpp"
 
 #include <algorithm>
 
@@ -184,7 +185,7 @@ void draw_given_up_midway(Scenario& s, std::uint32_t on, std::uint32_t peers_max
 
 // Programs optimize now and then. Tests are short, so that many fit into a run. The time-out of the survey cuts some of
 // them off.
-void draw_optimize(Scenario& s, std::uint32_t peers_max) {
+void draw_optimize(Scenario& s, std::uint32_t on, std::uint32_t peers_max) {
     Draw draw(sim::mix(s.seed, 140));
     if (!draw.chance(200'000)) return;
     // Two members have only one ring.
@@ -195,6 +196,9 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
     if (Draw few(sim::mix(s.seed, 141)); few.chance(500'000)) s.limits.test_connections_first = few.number(1, 3);
     s.limits.test_bytes = static_cast<std::uint64_t>(draw.log_uniform(256, 32'768));
     s.limits.search_steps = static_cast<std::uint32_t>(draw.log_uniform(200, 100'000));
+    // A search that takes many events, so that much else happens meanwhile.
+    if (Draw pieces(sim::mix(s.seed, 143)); pieces.chance(300'000))
+        s.limits.search_steps = static_cast<std::uint32_t>(pieces.log_uniform(1, 200));
     s.timeouts.test = draw.log_uniform(10 * millisecond, second);
     s.timeouts.survey = draw.log_uniform(20 * millisecond, 10 * second);
     s.timeouts.edge_age = draw.log_uniform(100 * millisecond, 100 * second);
@@ -205,6 +209,20 @@ void draw_optimize(Scenario& s, std::uint32_t peers_max) {
         s.limits.test_bytes = static_cast<std::uint64_t>(longer.log_uniform(1 << 20, 8 << 20));
         s.timeouts.test = std::max(s.timeouts.test, 300 * millisecond);
         s.timeouts.survey = std::max(s.timeouts.survey, second);
+    }
+    // A member dies while the master searches for a ring. Its links are reset, so it is removed at once.
+    if (Draw dies(sim::mix(s.seed, 144)); (on & class_crash) && peers_max >= 6 && dies.chance(150'000)) {
+        while (s.peers.size() < 6) s.peers.push_back(s.peers.back());
+        Fault f;
+        f.kind = FaultKind::crash_peer;
+        f.a = dies.number(1, static_cast<std::uint32_t>(s.peers.size()));
+        f.value = dies.bits() | 3;
+        f.duration = dies.log_uniform(millisecond, second);
+        f.trigger = trigger_of(core::Probe::ring_searched_in_pieces);
+        f.trigger_count = static_cast<std::uint32_t>(dies.log_uniform(1, 30));
+        f.at = dies.log_uniform(microsecond, 3 * millisecond);
+        s.faults.push_back(f);
+        s.limits.search_steps = dies.number(1, 6);
     }
     if (!draw.chance(700'000)) return;
     // Bandwidths that are measured early, on uneven paths, cut most collectives of the run.
@@ -344,7 +362,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         s.timeouts.vote = own.log_uniform(5 * second + 2 * w.compute_max, 60 * second);
         if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
     }
-    draw_optimize(s, peers_max);
+    draw_optimize(s, on, peers_max);
     draw_strategies(s, on);
     // Not with programs that decide from the last common update (when to optimize, who sends): an early update returns
     // to one peer alone.

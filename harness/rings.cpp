@@ -64,12 +64,12 @@ void Rings::heard_rate(std::string_view text) {
 void Rings::follow_survey(std::string_view text) {
     static constexpr std::string_view begins = "optimizing the topology: ";
     if (text.starts_with(begins)) {
-        survey_ = Survey{world_.now(), number_at(text.substr(begins.size())), 0, removed_};
+        survey_ = Survey{world_.now(), number_at(text.substr(begins.size())), 0, changes_};
     } else if (survey_ && (text.starts_with("bandwidth from peer ") || text.starts_with("the bandwidth from peer "))) {
         ++survey_->outcomes;
     } else if (survey_ && text.starts_with("ring of group ")) {
         const Survey over = *std::exchange(survey_, std::nullopt);
-        if (over.outcomes >= over.edges || over.removed != removed_ || world_.now() - over.began >= survey_time_)
+        if (over.outcomes >= over.edges || over.changes != changes_ || world_.now() - over.began >= survey_time_)
             return;
         world_.violate("rings", formatted("an optimize ended with the outcomes of {} of {} measurements", over.outcomes,
                                           over.edges));
@@ -79,7 +79,9 @@ void Rings::follow_survey(std::string_view text) {
 void Rings::logged(const std::string& text) {
     static constexpr std::string_view ring = "ring of group ";
     if (world_.now() < first_fault_) follow_survey(text);
-    if (text.starts_with("peer ") && text.find(" removed: ") != std::string::npos) ++removed_;
+    if (text.starts_with("peer ") &&
+        (text.find(" removed: ") != std::string::npos || text.find(" admitted to group ") != std::string::npos))
+        ++changes_;
     if (!listens_) return;
     if (text.starts_with("bandwidth from peer ")) return heard_rate(text);
     // From now on the ring may avoid an edge that cannot be connected, and use worse ones.
@@ -88,14 +90,14 @@ void Rings::logged(const std::string& text) {
         listens_ = false;
     if (text.starts_with(ring) && text.find(" ps per byte over its edges") != std::string::npos) {
         const std::uint64_t group = number_at(std::string_view(text).substr(ring.size()));
-        removed_before_[static_cast<GroupId>(group)] = removed_;
+        changes_before_[static_cast<GroupId>(group)] = changes_;
         world_.schedule_script(world_.now(), look_at_ring, group);
     }
 }
 
 // Judges the ring after an optimize: either a new one was adopted, or the old one was good enough.
 void Rings::look_at(GroupId id, const std::vector<Uuid>& liars) {
-    if (!listens_ || world_.master_machine() == nullptr || removed_ != removed_before_[id]) return;
+    if (!listens_ || world_.master_machine() == nullptr || changes_ != changes_before_[id]) return;
     const MasterStatus status = world_.master_machine()->status();
     for (const MasterStatus::Group& group : status.groups) {
         const std::size_t nodes = group.ring.size();

@@ -50,16 +50,16 @@ private:
 
     sim::World& world_;
     std::map<std::pair<std::string, std::string>, std::uint64_t> rates_;  // bytes per second, by names
-    // Members that were removed so far, and how many those were at the optimize of a group: what is left of a ring after a
-    // removal at the same instant is nobody's choice.
-    std::uint64_t removed_ = 0;
-    std::map<core::GroupId, std::uint64_t> removed_before_;
+    // Members that were admitted or removed so far, and how many those were at the optimize of a group: a ring that has
+    // changed with its members at the same instant is nobody's choice.
+    std::uint64_t changes_ = 0;
+    std::map<core::GroupId, std::uint64_t> changes_before_;
     // The measurements of the optimize that runs.
     struct Survey {
         core::Instant began = 0;
         std::uint64_t edges = 0;     // announced
         std::uint64_t outcomes = 0;  // measured, or the master knows that they could not be measured
-        std::uint64_t removed = 0;   // removed_ at its begin
+        std::uint64_t changes = 0;   // changes_ at its begin
     };
     std::optional<Survey> survey_;
     core::Duration survey_time_ = 0;

@@ -318,6 +318,14 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
         s.limits.unregistered_links_max = 4 * (dialled + crowds.number(1, 3));
     }
     if (crowds.chance(200'000)) s.limits.newcomer_links_max = crowds.number(1, 6);
+    // More peers than such connections begin at the same time.
+    Draw together(mix(seed, 174));
+    if ((on & class_limits) && s.peers.size() >= 4 && together.chance(30'000)) {
+        s.limits.unregistered_links_max = together.number(2, static_cast<std::uint32_t>(s.peers.size()));
+        const Instant begin = together.log_uniform(millisecond, second);
+        for (PeerPlan& plan : s.peers)
+            plan.start = begin + static_cast<Duration>(together.below(s.peers.size())) * microsecond;
+    }
     Draw journal(mix(seed, 108));
     if (journal.chance(700'000)) s.limits.journal_records = static_cast<std::uint32_t>(journal.log_uniform(1, 60));
     Draw flavours(mix(seed, 106));
@@ -369,6 +377,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_away(s, on);
     s.limits.peers_max = std::max(s.limits.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     fit_collectives(s);
+    fit_search(s);
     fit_computes(s);
     fit_disks(s);
     fit_kept(s);

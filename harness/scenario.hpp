@@ -202,7 +202,9 @@ struct Workload {
     // launched this often between two updates.
     std::uint32_t beside = 0;
     std::uint32_t beside_asks = 0;  // calls of are_peers_pending before each of these updates
-    bool beside_queued = false;     // the last of them runs together with the update, on another thread
+    // The last of them runs together with the update, on another thread. If optimize_per_mille is not 0, it is an
+    // optimize instead.
+    bool beside_queued = false;
     // Only if it is the only one: it is made twice at a time, and members make these calls in different orders.
     bool beside_crossed = false;
 };

@@ -207,7 +207,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.beside_asks", number, 0, 8, workload.beside_asks),
     PCCL_ONE("workload.beside_queued", flag, 0, 1, workload.beside_queued),
     PCCL_ONE("workload.beside_crossed", flag, 0, 1, workload.beside_crossed),
-    PCCL_ONE("limits.search_steps", number, 100, 1 << 30, limits.search_steps),
+    PCCL_ONE("limits.search_steps", number, 1, 1 << 30, limits.search_steps),
     PCCL_ONE("limits.test_connections", number, 1, 64, limits.test_connections),
     PCCL_ONE("limits.test_bytes", number, 64, 1 << 30, limits.test_bytes),
     PCCL_ONE("timeouts.test", duration, millisecond, hour, timeouts.test),

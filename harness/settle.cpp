@@ -385,13 +385,21 @@ void fit_disks(Scenario& s) {
     s.world.staging_max = std::min({s.world.staging_max, staging_time_outs * s.timeouts.peer, 60 * second});
 }
 
+void fit_search(Scenario& s) {
+    Limits& l = s.limits;
+    if (s.peers.size() <= 6) return;
+    const auto least = std::min<std::uint64_t>(l.search_answer_steps / 10'000, 100'000);
+    l.search_steps = std::max(l.search_steps, static_cast<std::uint32_t>(least));
+}
+
 void fit_beside(Scenario& s) {
     Workload& w = s.workload;
     if (s.timeouts.vote != 0) w.beside = 0;
     if (w.beside == 0) return;
     if (w.tags != 0) w.sync = false;
     w.async_sync = false;
-    w.many_window = w.optimize_per_mille = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
+    if (!w.beside_queued || w.beside_asks == 0 || w.beside_crossed) w.optimize_per_mille = 0;
+    w.many_window = w.cross_per_mille = w.early_update_per_mille = w.visit_per_mille = 0;
 }
 
 void fit_liars(Scenario& s) {
@@ -432,6 +440,7 @@ void settle(Scenario& s) {
     widen_windows(s);
     fit_units(s);
     s.chaos_end = std::max(s.chaos_end, busy_time(s));
+    fit_search(s);
     fit_core(s);
     fit_faults(s);
     fit_addresses(s);

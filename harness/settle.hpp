@@ -33,6 +33,8 @@ void raise_slices(Scenario& scenario);
 // Makes windows and chunks so large that a turn takes seconds at most. A slower run is not stuck, but looks like it.
 void widen_windows(Scenario& scenario);
 void fit_computes(Scenario& scenario);
+// The search for a ring of many members takes all the steps that callers wait for. A second or less.
+void fit_search(Scenario& scenario);
 // A slow disk has the file of an incoming state after so many peer time-outs at most. That is longer than a silent source
 // is waited for, and the master does not give up the receiver before.
 inline constexpr Duration staging_time_outs = 12;

@@ -3,8 +3,9 @@
 //
 // A program that keeps these rules comes to its end:
 //  - All members make their run-wide calls in the same order: some calls of are_peers_pending, then an update. Or each of
-//    them is on a thread of its own, and every turn makes the same number of them: then the order may differ. A newcomer
-//    may have to join in the calls of the turn before. It stays so many behind the others, which does no harm.
+//    them is on a thread of its own, and every turn makes the same number of them: then the order may differ. The last
+//    of them may be an optimize instead. A newcomer may have to join in the calls of the turn before. It stays so many
+//    behind the others, which does no harm.
 //  - One kind of collective runs beside them: all tags, or synchronizations. A member that joins in the middle of a
 //    round misses the operations that were decided before its admission, so it is at most one operation of a tag behind
 //    the others. A round launches each tag equally often and retries nothing. It ends whatever the update does.
@@ -72,7 +73,13 @@ Task<bool> Process::renew_beside() {
 
 Task<void> Process::ask_beside(Duration later) {
     if (later != 0) co_await sleep(later);
-    const Completion answer = co_await vote(CallKind::are_peers_pending);
+    const bool optimizes = scenario_.workload.optimize_per_mille != 0;
+    const bool alone = attributes_.global_world < 2;
+    Completion answer = co_await vote(optimizes ? CallKind::optimize : CallKind::are_peers_pending);
+    // A peer that is alone has nothing to optimize. If it has lost its membership, the update beside this call shows it.
+    const bool failed = answer.result == Result::topology_optimization_failed || answer.result == Result::invalid_usage;
+    if (optimizes && failed && (alone || answer.cause.has(CauseKind::run_left_alone)) && !destroyed())
+        answer.result = Result::success;
     if (asked_.result == Result::success) asked_ = answer;
     if (--asking_ == 0) notify(ask_returned_);
 }
