@@ -168,9 +168,10 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
         }
         // The last of them has registered by then.
         const bool at_once = addresses == 1 && !s.world.network.fails_dials();
-        const Instant registered = asked + (at_once ? quick_step(s, excuses)
-                                                    : static_cast<Duration>(addresses + 1) *
-                                                          (t.dial + t.handshake + t.redial_max + 8 * excuses.slow()));
+        const Instant registered = asked + 2 * excuses.latest_of_all(0) +
+                                   (at_once ? quick_step(s, excuses)
+                                            : static_cast<Duration>(addresses + 1) *
+                                                  (t.dial + t.handshake + t.redial_max + 8 * excuses.slow()));
         if (complete && registered < complete_until && connect.end - complete_until < least)
             return turned_away(complete_until);
     }

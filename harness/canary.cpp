@@ -65,6 +65,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"an operation that waited for nothing", "waiting"},
                           {"an operation that waited long for a connection", "waiting"},
                           {"operations that failed for all without a reason", "steady"},
+                          {"operations that failed again and again because of an edge", "detour"},
                           {"a call that the limit on votes did not end", "waiting"},
                           {"a state that a member had and that was lost", "election"},
                           {"a collective that the master gave up for nothing", "progress"},
@@ -444,13 +445,24 @@ void tamper(Ledger& ledger, Lie lie) {
         }
         break;
     case Lie::fails_for_nothing:
-        // Only operations that ended long before a member left.
+    case Lie::no_detour: {
+        // Only operations that ended for all long before a member left.
+        Instant until = operation[0]->begin - 2 * second;
+        for (bool fits = false; !fits;) {
+            fits = true;
+            for (const LaunchFact& fact : ledger.launches) {
+                if (fact.begin >= until || fact.end < until) continue;
+                until = fact.begin;
+                fits = false;
+            }
+        }
         for (LaunchFact& fact : ledger.launches) {
-            if (fact.end >= operation[0]->begin - 2 * second) continue;
+            if (fact.end >= until) continue;
             fail(fact.completion, Result::rank_connection_lost);
             fact.completion.cause = make_cause<CauseKind::member_did_not_finish>(Uuid{}, Cause{});
         }
         break;
+    }
     case Lie::two_schemas: sync[0]->schema = 1; break;
     case Lie::state_of_one: sync[0]->after[0] ^= 1; break;
     case Lie::state_of_all:
@@ -550,7 +562,16 @@ std::vector<CanaryLine> run_canary() {
             scenario.workload.beside = scenario.workload.beside_asks = 1;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;
         }
-        if (options.lie == Lie::newcomer_waits || options.lie == Lie::fails_for_nothing) {
+        if (options.lie == Lie::no_detour) {
+            Fault swallows;
+            swallows.kind = FaultKind::swallow;
+            swallows.at = scenario.chaos_end = 1'000 * second;
+            swallows.a = 1;
+            swallows.b = 2;
+            scenario.faults.push_back(swallows);
+        }
+        if (options.lie == Lie::newcomer_waits || options.lie == Lie::fails_for_nothing ||
+            options.lie == Lie::no_detour) {
             Timeouts& t = scenario.timeouts;
             t.peer = t.dial = t.handshake = t.redial_max = 100 * millisecond;
             for (PeerPlan& peer : scenario.peers) peer.turns = 1000;

@@ -67,6 +67,7 @@ enum class Lie : std::uint8_t {
     waited_for_a_tick,   // an operation returned milliseconds after its last bytes
     waited_for_a_reset,  // an operation returned seconds later than one broken connection explains
     fails_for_nothing,   // operations failed for all members without a cause
+    no_detour,           // operations fail for all members again and again, because of one edge
     waits_for_an_idler,  // a call waits much longer than the limit on votes for a program that makes none
     // What machines alone see.
     state_lost,           // the members elected again, although one had received all of the state

@@ -272,8 +272,11 @@ Instant Excuses::first_disturbed(std::uint32_t node, Instant since) const {
         }
     }
     std::ranges::for_each(standstills_, note);
-    for (const std::size_t way : {std::size_t{node}, std::size_t{node} * nodes_})
-        std::ranges::for_each(late_[way], note);
+    for (const std::size_t way : {std::size_t{node}, std::size_t{node} * nodes_}) {
+        for (const Late& late : late_[way]) {
+            if (late.longest >= timeouts_.peer / 4) note(late);
+        }
+    }
     return first;
 }
 

@@ -132,7 +132,8 @@ public:
     // reach then may learn of the loss afterwards.
     bool touched(std::uint32_t node, Instant member_until, Instant lost_at,
                  std::optional<Excuse> kind = std::nullopt) const;
-    // When something first happened after that time to the node, the master, or what they send to each other.
+    // When something first happened after that time to the node, the master, or what they send to each other. Not
+    // lateness that breaks no connection.
     Instant first_disturbed(std::uint32_t node, Instant since) const;
     // Whether a master was stopped after the node had asked to be a member. `told`: the node reports that the master
     // told it. Otherwise the stop was cut short, or something must have happened to its control link at that time.

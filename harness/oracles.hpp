@@ -33,6 +33,8 @@ sim::Violation check_pending(const Scenario& scenario, const Ledger& ledger, con
 sim::Violation check_vote_limit(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses);
 // steady: if nothing goes wrong, no reduction and no synchronization fails, however long it takes.
 sim::Violation check_steadiness(const Scenario& scenario, const Ledger& ledger);
+// detour: collectives go around edges on which bytes are lost, in runs with nothing else.
+sim::Violation check_detours(const Scenario& scenario, const Ledger& ledger);
 // membership: no member is lost without an excuse.
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses);
 // The oracle of revoked certificates.

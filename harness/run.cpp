@@ -490,6 +490,8 @@ private:
             return world_.violate(late.oracle, late.reason);
         if (const sim::Violation failed = check_steadiness(scenario_, shared_.ledger); !failed.oracle.empty())
             return world_.violate(failed.oracle, failed.reason);
+        if (const sim::Violation again = check_detours(scenario_, shared_.ledger); !again.oracle.empty())
+            return world_.violate(again.oracle, again.reason);
         if (const sim::Violation wrong = check_numbers(scenario_, shared_.ledger); !wrong.oracle.empty())
             return world_.violate(wrong.oracle, wrong.reason);
         constexpr std::uint64_t reserves_most = 4;  // with memory at once, see core/all_reduce/predecessors.hpp

@@ -48,7 +48,6 @@ constexpr PhaseText phases[] = {
      " of entries"},
     {"hash-request", "a member asks another one for hashes of an entry", Talk::peer_to_peer, "hash_request", " entry "},
     {"hashes", "a member sends hashes of its shared state", Talk::peer_to_peer, "hashes"},
-    {"part-decline", "a member does not send what was asked for", Talk::peer_to_peer, "part_decline"},
     {"holders", "the master tells a receiver who holds the state", Talk::master_to_peer, "sync_holders"},
     {"edge-up", "a peer reports a connection that opened", Talk::peer_to_master, "edge", " up"},
     {"declared", "a member that came back has declared its calls", Talk::peer_to_master, "resumed"},

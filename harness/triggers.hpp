@@ -41,7 +41,6 @@ enum class Phase : std::uint8_t {
     list_request,
     hash_request,
     hashes,
-    decline,
     holders,
     edge_up,
     declared,

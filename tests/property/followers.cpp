@@ -109,6 +109,10 @@ TEST_CASE("every phase is reached, and a fault can happen there at both ends") {
             s.workload.drift_per_mille = 500;
             s.workload.visit_per_mille = 200;
             s.peers[2].start = 50 * millisecond;
+            // Pages of hashes, and more requests than are served at a time.
+            s.limits.chunk_bytes = 64;
+            s.limits.hashes_first = s.limits.chunk_requests_max = 1;
+            s.workload.own_entries_per_mille = 500;
             Fault cause;
             cause.kind = seed % 2 == 0 ? FaultKind::crash_master : FaultKind::crash_peer;
             if (seed % 5 == 4) cause.kind = FaultKind::pause;
