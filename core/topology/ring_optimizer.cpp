@@ -145,6 +145,7 @@ void RingOptimizer::start_tests() {
         edge.from->second = edge.to->second = false;
         const std::uint64_t id = decisions_.next_id();
         survey.tests.emplace(id, Survey::Test{&edge, turn_.now});
+        survey.searching.clear();  // a search that has begun does not know what this test will measure
         proto::MasterMessage message;
         message.mutable_test()->set_test(id);
         message.mutable_test()->mutable_target()->set_peer(to_bytes(to));
