@@ -80,6 +80,23 @@ TEST_CASE("an edge is not judged while the word to offer it waits for the disk")
     CHECK((run.a.refused || run.c.refused));
 }
 
+TEST_CASE("what was not wanted for a moment, while the plan with it waited for the disk, begins anew") {
+    Ring run;
+    Member newcomer = member(5);
+    run.world.hold_disk(true);
+    run.come(run.other, 1);  // a resume is a record, which is not durable now
+    run.world.resumed(run.other);
+    const std::uint32_t before = run.a.plans;
+    run.come(newcomer, 0);
+    run.world.reset(newcomer);
+    run.come(newcomer, 0);
+    CHECK(run.a.plans == before);
+    run.world.hold_disk(false);
+    run.world.pass(2 * second, {&run.a, &run.b, &run.c, &run.other, &newcomer});
+    // With the newcomer, without it, and with it again: the master has forgotten what it knew of that connection.
+    CHECK(run.a.plans == before + 3);
+}
+
 TEST_CASE("an edge is not judged at the moment at which its target learns that it must dial") {
     Ring run;
     run.b_leaves();

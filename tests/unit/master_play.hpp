@@ -37,6 +37,7 @@ struct Member {
     std::size_t most_bytes = 0;  // of the longest message that it received
     bool closed = false;         // the master closed its link
     proto::DialPlan plan{};
+    std::uint32_t plans = 0;  // that it received
     std::string notices{};
     std::vector<std::uint64_t> former_tokens{};
     std::uint64_t heard = 0;  // messages received on its link
@@ -236,6 +237,7 @@ private:
         if (message.kind_case() == proto::MasterMessage::kRevoked) member.revoked.push_back(message.revoked());
         if (message.has_notice()) member.notices += message.notice().text() + "\n";
         if (message.has_plan()) {
+            ++member.plans;
             // A plan may come in several pages.
             if (!member.plan.more()) member.plan.Clear();
             member.plan.MergeFrom(message.plan());

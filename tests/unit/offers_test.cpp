@@ -296,6 +296,26 @@ TEST_CASE("the master plans offers for peers behind translators") {
         REQUIRE(read_addresses(behind.plan.targets(0), addresses));
         CHECK(addresses == Addresses{at(40, 6), seen(6, 7), false});
     }
+    SECTION("a member that dials anew from another port is still reached at the port that was seen before") {
+        play::World two;
+        say_translated(two, behind, 20, 5, false);
+        two.vote(behind, update);
+        REQUIRE(behind.seen > 0);
+        two.reset(behind);
+        two.say_hello(
+            behind,
+            [&](proto::Hello& hello) {
+                write(at(5, 9), *hello.mutable_local());
+                hello.mutable_advertised()->set_port(7);
+            },
+            20);
+        two.resumed(behind);
+        say_translated(two, behind_too, 30, 5, true);
+        REQUIRE(behind_too.plan.targets_size() == 1);
+        Addresses addresses;
+        REQUIRE(read_addresses(behind_too.plan.targets(0), addresses));
+        CHECK(addresses.usual == seen(20, 1));
+    }
     SECTION("a dial has failed: the target offers from then on") {
         play::Member other{name(4)};
         world.say_hello(other, [](const proto::Hello&) {}, 11);
