@@ -109,6 +109,18 @@ def test_a_checkpoint_from_within_a_round_keeps_the_samples_since_its_begin() ->
     assert diloco.batches == sum(samples_of(0, step) for step in (1, 2, 3, 4, 5, 6, 5, 6, 7, 8))
 
 
+def test_a_checkpoint_from_within_a_round_keeps_the_samples_of_what_is_in_flight() -> None:
+    checkpoints: list[Any] = []
+    for last_step in (7, 8):
+        with pccl.MasterNode("127.0.0.1:0") as node:
+            node.run()
+            [(_, diloco, _)] = train_weighted(
+                f"127.0.0.1:{node.port}", 1, last_step, checkpoints=checkpoints, H=4, overlap=True, delay=2
+            )
+    # What step 6 had launched is dropped, and the model still has it when step 6 comes once more.
+    assert diloco.batches == sum(samples_of(0, step) for step in (1, 2, 3, 4, 5, 6, 7, 5, 6))
+
+
 @pytest.mark.parametrize(("digits", "base", "members"), [(DIGITS, BASE, 4096), (CODE_DIGITS, CODE_BASE, 16)])
 def test_sums_of_weights_are_exact(digits: int, base: int, members: int) -> None:
     dtype = torch.float32 if base == BASE else torch.int8

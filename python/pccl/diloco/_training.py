@@ -131,6 +131,7 @@ class Training:
         self._parameters.read(local)
         residual = self._encoding.residual()
         in_flight, in_flight_weight = None, self._own_weight
+        unsent = list(self._unsent)
         if residual is not None:
             residual = residual.clone()
         if self._restored is not None:
@@ -141,6 +142,9 @@ class Training:
             in_flight = self._encoding.pseudo_gradient(end - begin).clone()
             if residual is not None:
                 residual[begin:end] = 0  # is already in what is in flight
+        elif self._in_flight is not None and self._stepped is None:
+            # The resumed run drops what is in flight, and sends what the model has learned once more.
+            unsent[self._in_flight] = self._weight_with(self._in_flight)
         outer_step, batches = self._stepped or (self._outer_step, self._batches)
         return {
             "signature": self._signature,
@@ -151,7 +155,7 @@ class Training:
             "residual": residual,
             "in_flight": in_flight,
             "in_flight_weight": in_flight_weight,
-            "unsent": list(self._unsent),
+            "unsent": unsent,
             "inner_step": self._inner_step,
             "outer_step": outer_step,
             "batches": batches,
@@ -476,8 +480,13 @@ class Training:
     def _take_weight_back(self, fragment: int) -> None:
         """What this peer launched is in no average. The next pseudo-gradient of the fragment contains it again, and has
         its weight. Not one step behind: there the model has left it already."""
-        if self._weighted and self._schedule.delay < self._schedule.period:
-            self._unsent[fragment] = min(self._unsent[fragment] + self._own_weight, WEIGHT_LIMIT - 1)
+        self._unsent[fragment] = self._weight_with(fragment)
+
+    def _weight_with(self, fragment: int) -> int:
+        """The weight of what this peer has learned of the fragment, if what it launched is in no average."""
+        if not self._weighted or self._schedule.delay == self._schedule.period:
+            return self._unsent[fragment]
+        return min(self._unsent[fragment] + self._own_weight, WEIGHT_LIMIT - 1)
 
     def _enter(self) -> None:
         self._parameters.check("DiLoCo.join")
