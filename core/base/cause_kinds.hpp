@@ -48,8 +48,8 @@ namespace pccl::core {
       "send only have to hold the same")                                                                               \
     /* why a run-wide call or a collective failed for all its members */                                               \
     X(calls_crossed, "'{t}' waits for {p}, which is {t}; all members have to make the same calls")                     \
-    X(run_left_alone, "all other members of the run are gone")                                                         \
-    X(group_left_alone, "all other members of the group are gone")                                                     \
+    X(run_left_alone, "all other members of the run are gone; wait until others have joined")                          \
+    X(group_left_alone, "all other members of the group are gone; wait until others have joined")                      \
     X(group_left_alone_after, "all other members of the group are gone: {c}")                                          \
     X(shapes_differ, "the members' collectives differ in {t}: peer {p} has {t}, peer {p} has {t}")                     \
     X(tag_given_up, "peer {p} gives tag {n} up: {c}")                                                                  \
@@ -122,7 +122,7 @@ namespace pccl::core {
     X(not_connected, "the communicator is not connected")                                                              \
     X(connected_already, "the communicator is connected already")                                                      \
     X(alone_in_run, "this peer is alone in the run; wait until others have joined before optimizing")                  \
-    X(alone_in_group, "the peer group has fewer than two members")                                                     \
+    X(alone_in_group, "the peer group has fewer than two members; wait until others have joined")                      \
     X(tag_open, "tag {n} was launched and not awaited; await it first")                                                \
     X(tag_launched_already, "tag {n} is launched already; await it or use another tag")                                \
     X(tag_twice_in_call, "tag {n} is launched already or stands twice in this call")                                   \
