@@ -115,6 +115,24 @@ TEST_CASE("a changed scenario is sound, settled, and survives its text") {
     }
 }
 
+TEST_CASE("what a run of a changed scenario keeps fits into a small machine") {
+    sim::Draw draw(18);
+    EffectCounts effects;
+    effects.fill(200);
+    Scenario parent = generate(1);
+    Workload& w = parent.workload;
+    w.state_elements_min = w.state_elements_max = 1 << 20;
+    w.entries = 3;
+    for (PeerPlan& plan : parent.peers) plan.turns = 60;
+    for (std::uint64_t seed = 2; seed <= 100; ++seed) {
+        const Scenario child = mutate(parent, generate(seed), effects, draw);
+        std::uint64_t turns = 0;
+        for (const PeerPlan& plan : child.peers) turns += plan.turns;
+        INFO(to_text(child));
+        REQUIRE(turns * child.workload.entries * child.workload.state_elements_max * 16 <= std::uint64_t{1} << 30);
+    }
+}
+
 TEST_CASE("the same search keeps the same scenarios") {
     std::uint64_t changed = 0;
     const std::vector<std::string> first = corpus_of(5, 150, &changed);
