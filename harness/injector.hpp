@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 namespace pccl::harness {
@@ -186,6 +187,7 @@ private:
     std::vector<Ledger::Liar> liar_spans_;
     std::vector<Ledger::Revocation> revocations_;
     std::vector<core::Uuid> names_then_;  // of the nodes, when the last certificate was revoked
+    std::set<core::Uuid> told_;           // whom the master told of that
     Instant first_at_ = open_end;
     std::vector<std::uint64_t> hello_of_;  // the index of the fault of each of them
     std::vector<FaultSpan>* spans_ = nullptr;

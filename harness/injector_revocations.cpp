@@ -32,6 +32,8 @@ bool Injector::revoke(const Fault& fault, std::uint64_t index) {
     revocations_.push_back({peer, node, world_.now(), {}});
     names_then_.clear();
     for (std::uint32_t other = 0; other < nodes(); ++other) names_then_.push_back(name_of(world_, other));
+    told_.clear();
+    for (const MasterStatus::Peer& known : world_.master_machine()->status().peers) told_.insert(known.uuid);
     const sim::NetworkParameters& n = scenario_.world.network;
     Duration latency = n.latency_high;
     for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
@@ -64,7 +66,8 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
         return other < names_then_.size() && name_of(world_, other) != names_then_[other];
     };
     // Others may dial a process that stands still, perhaps under an earlier name of it. It has not heard of them, or not
-    // what they said, and so has said nothing. They wait for that, and for no longer than a handshake takes.
+    // what they said, and so has said nothing. They wait for that, and for no longer than a handshake takes. Or it had
+    // dialled somebody whom the master did not know yet, and so told nothing, and has not said who it is.
     const bool stands_still = world_.paused(node);
     const sim::Network& network = world_.network();
     for (const std::uint32_t connection : network.established()) {
@@ -72,7 +75,8 @@ void Injector::revoked_a_while_ago(std::uint64_t index) {
             const std::uint32_t other = network.peer_of(connection, side ^ 1);
             if (network.peer_of(connection, side) == node && network.open_end(connection, side ^ 1) &&
                 world_.alive(other) && !world_.paused(other) && !came_back(other) &&
-                !(stands_still && side == 0 && !world_.driver(node)->has_spoken_on(connection)))
+                !(stands_still && (side == 0 || !told_.contains(name_of(world_, other))) &&
+                  !world_.driver(node)->has_spoken_on(connection)))
                 revoked.open_to += formatted(" {}", sim::Trace::name(other));
         }
     }
