@@ -33,7 +33,10 @@ bool Injector::revoke(const Fault& fault, std::uint64_t index) {
     names_then_.clear();
     for (std::uint32_t other = 0; other < nodes(); ++other) names_then_.push_back(name_of(world_, other));
     told_.clear();
-    for (const MasterStatus::Peer& known : world_.master_machine()->status().peers) told_.insert(known.uuid);
+    // There is none while a master begins or ends.
+    if (const MasterMachine* machine = world_.master_machine(); machine != nullptr) {
+        for (const MasterStatus::Peer& known : machine->status().peers) told_.insert(known.uuid);
+    }
     const sim::NetworkParameters& n = scenario_.world.network;
     Duration latency = n.latency_high;
     for (const Duration of_region : n.region_latency) latency = std::max(latency, of_region);
