@@ -153,10 +153,8 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
         std::size_t addresses = 1;
         bool complete = true;
         for (const auto& place : lives_at_places(ledger, excuses, connect.life, asked, complete_until)) {
-            if (!complete || place.empty()) {
-                complete = false;
-                continue;
-            }
+            complete = !place.empty();
+            if (!complete) break;
             // The first one there has the place, whoever comes after it.
             const Life& mate = ledger.lives[*std::min_element(place.begin(), place.end(), [&](auto a, auto b) {
                 return ledger.lives[a].asked_at < ledger.lives[b].asked_at;

@@ -29,9 +29,10 @@ void draw_hosts(Scenario& s, std::uint32_t on) {
     }
     // The two ends of an edge on which bytes are lost share a host.
     Draw within(mix(s.seed, 321));
+    // A gang may have taken the place of more peers, so the numbers wrap around, as they do in the injector.
+    const auto peer = [&](std::uint32_t number) -> PeerPlan& { return s.peers[(number - 1) % peers]; };
     for (const Fault& fault : s.faults) {
-        if (impairs_an_edge(fault.kind) && within.chance(500'000))
-            s.peers[fault.b - 1].host = s.peers[fault.a - 1].host;
+        if (impairs_an_edge(fault.kind) && within.chance(500'000)) peer(fault.b).host = peer(fault.a).host;
     }
     // One that does not know its host.
     if (draw.chance(100'000)) s.peers[draw.below(peers)].host = 0;

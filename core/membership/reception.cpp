@@ -96,7 +96,7 @@ void Reception::hello(LinkId id, const proto::Hello& hello) {
         }
         // Only a member that proves its seat can have seen decisions that the journal lacks. Anybody else may claim any
         // number. The number alone proves little, because decisions since the restart may have reused the numbers of
-        // lost ones. So recall() compares the chain too.
+        // lost ones. So recall() compares the chain too, and the run ends only for a decision that a master has made.
         if (hello.seen() > 0 && member != state_.members.end() &&
             proves_seat(member->second, hello, turn_.limits.former_tokens_max)) {
             const RunState::Recall recall = state_.recall(uuid, hello.seen(), hello.seen_chain());

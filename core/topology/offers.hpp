@@ -9,9 +9,9 @@
 // from a port that the target knows, and the target dials that port from the one on which it listens. So the translators
 // let pass what comes back. Usually the source then reaches the listener of the target.
 //
-// Invariants: while the caller has a stripe, nothing is dialled for it. A dial of an
-// address is repeated at most as often as its back-off allows. Both proofs of LinkPass hold for an offer too: the offer shows the pass of a dialler, and the answer
-// that of a dialler in the other direction.
+// Invariants: while the caller has a stripe, nothing is dialled for it. A dial of an address is repeated at most as often
+// as its back-off allows. Both proofs of LinkPass hold for an offer too: the offer shows the pass of a dialler, and the
+// answer that of a dialler in the other direction.
 #pragma once
 
 #include "core/base/link_pass.hpp"
