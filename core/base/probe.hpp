@@ -148,6 +148,7 @@
     X(no_ring_but_open, "topology", "nobody removed for an edge that its target says is open")                         \
     X(joiner_unreachable, "topology", "joiner told that it is unreachable")                                            \
     X(joiner_tries_other_members, "topology", "newcomer that one member cannot reach is tried with others")            \
+    X(newcomers_in_another_order, "topology", "newcomers fit only together and in another order than they came")       \
     X(joiner_tried_again, "topology", "newcomer that could not be reached has a turn again")                           \
     X(joiner_keeps_its_place, "topology", "oldest newcomer keeps its connections while the ring changes")              \
     X(plan_waits_for_the_disk, "topology", "edge not judged while the word to dial it is held")                        \

@@ -243,10 +243,25 @@ void Joiners::plan() {
             }
         };
         // Wants the newcomers as a chain behind the ring, and each one alone between two members that can connect with
-        // it.
-        for (std::size_t i = base.empty() ? 0 : base.size() - 1; i < order.size(); ++i) {
-            want(order[i], order[(i + 1) % order.size()]);
+        // it. Newcomers that reach few members may fit only together and in another order: that of a ring through all.
+        const std::size_t behind = base.empty() ? 0 : base.size() - 1;
+        const auto next = [&](std::size_t i) { return order[(i + 1) % order.size()]; };
+        const auto broken = [&] {
+            for (std::size_t i = behind; i < order.size(); ++i) {
+                if (!reached(order[i], next(i))) return true;
+            }
+            return false;
+        };
+        if (!base.empty() && list.size() > 1 && list.size() <= together_max && broken()) {
+            if (const auto ring = choose_ring(order, [&](const Uuid& a, const Uuid& b) { return !reached(a, b); })) {
+                PROBE(newcomers_in_another_order);
+                for (std::size_t i = 0; i < ring->size(); ++i) {
+                    const Uuid &from = (*ring)[i], &to = (*ring)[(i + 1) % ring->size()];
+                    if (joiners_.contains(from) || joiners_.contains(to)) want(from, to);
+                }
+            }
         }
+        for (std::size_t i = behind; i < order.size(); ++i) want(order[i], next(i));
         for (std::size_t i = 0; i < std::min(most_apart, list.size()); ++i) {
             const auto& entry = list[i];
             const Uuid& uuid = entry.second;

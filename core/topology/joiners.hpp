@@ -3,8 +3,9 @@
 //
 // A newcomer is admitted when a ring exists that contains it, in which all its edges are up and no edge is marked.
 // Until then it is tried in a chain behind its group's ring, and alone between two members that can connect with it.
-// Newcomers that only a ring with several of them contains are admitted together. A newcomer that cannot be reached gets
-// a notice and comes last. Such newcomers take turns, so that they keep nobody else waiting.
+// Newcomers that only a ring with several of them contains are tried in the order of that ring and admitted together. A
+// newcomer that cannot be reached gets a notice and comes last. Such newcomers take turns, so that they keep nobody else
+// waiting.
 //
 // A newcomer of a gang takes part only when its gang is complete (waiting_gangs.hpp). A gang is admitted as a whole or
 // not at all. If one of its places cannot be reached, the whole gang comes last.
