@@ -32,6 +32,7 @@ sim::Violation check_detours(const Scenario& scenario, const Ledger& ledger) {
             continue;
         }
         if (fact->completion.result != Result::rank_connection_lost || fact->begin < streak.until) continue;
+        if (fact->completion.cause.has(CauseKind::no_scratch_memory)) continue;  // no detour helps
         streak.until = fact->end;
         if (++streak.failures > in_a_row_max)
             return {"detour",
