@@ -64,6 +64,7 @@ enum class Lie : std::uint8_t {
     sync_received,       // a synchronization changed a member's state but reports no received bytes
     status_of_before,    // the master's status shows an older epoch than members have reached
     update_not_counted,  // a member's statistics lack an update of the topology
+    launched_less,       // members launched fewer bytes than the master's status says were committed
     waited_for_a_tick,   // an operation returned milliseconds after its last bytes
     waited_for_a_reset,  // an operation returned seconds later than one broken connection explains
     fails_for_nothing,   // operations failed for all members without a cause

@@ -329,6 +329,14 @@ void draw_threads(Scenario& s, std::uint32_t on) {
         w.sync = false;
     if (!w.sync) w.tags = std::clamp(w.tags, 1u, 8u);
     s.timeouts.vote = 0;
+    // No other call of any member: if a vote is forgotten that has come behind another one, no later one wakes it.
+    if (Draw bare(sim::mix(s.seed, 183)); w.beside_queued && w.beside_asks != 0 && bare.chance(300'000)) {
+        w.tags = 0;
+        w.sync = false;
+        w.beside_asks = 1;
+        w.beside_crossed = false;
+        if (bare.chance(600'000)) w.optimize_per_mille = 1000;
+    }
     fit_beside(s);
     for (PeerPlan& plan : s.peers) plan.turns = std::min(plan.turns, 6u);
 }

@@ -3,10 +3,13 @@
 #include "core/all_reduce/ahead.hpp"
 #include "core/base/format.hpp"
 #include "core/numeric/quantize.hpp"
+#include "core/numeric/types.hpp"
+#include "core/voting/ballot.hpp"
 #include "harness/collectives.hpp"
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 namespace pccl::harness {
 
@@ -157,6 +160,36 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
     return wrong.empty() ? wrong : "statistics of a peer: " + wrong;
 }
 
+// Each operation has at least two members, and all of them have launched it. A failure tells a member that the operation
+// failed for all of them, but only as long as it is a member: its next success shows that.
+void Numbers::count_reduced(Told& told, GroupId group, const Command& command, const Completion& completion) {
+    const bool good = completion.result == Result::success;
+    if (std::get_if<CommandConnect>(&command) != nullptr) {
+        told.open.clear();
+        told.failed_bytes = 0;
+    } else if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
+        if (!good) return;
+        std::uint64_t elements = launch->shape.count;
+        if (const Collective& other = launch->collective; other.kind != CollectiveKind::all_reduce) {
+            // The tally takes the inputs of all members, or the array of the one that gives.
+            for (const std::uint64_t count : other.counts) elements += count;
+            elements = 2 * (elements + scenario_.peers.size() * other.count);
+        }
+        const std::uint64_t bytes = elements * element_bytes(launch->shape.type);
+        reduced_[group] += bytes;
+        told.open[launch->tag] = bytes;
+    } else if (const auto* await = std::get_if<CommandAwait>(&command)) {
+        const auto open = told.open.find(await->tag);
+        if (open == told.open.end()) return;
+        if (!good) told.failed_bytes += open->second;
+        told.open.erase(open);
+    }
+    if (good && completion.epoch != 0) {
+        reduced_[group] -= told.failed_bytes;
+        told.failed_bytes = 0;
+    }
+}
+
 // Checks that the master's status agrees with itself. If the peer is still a member, the status must also agree with
 // the completion that the peer gets now.
 std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId id, const Command& command,
@@ -175,9 +208,31 @@ std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId i
         if (group.id == id) own = &group;
         largest = std::max(largest, group.ring.size());
         in_rings.insert(group.ring.begin(), group.ring.end());
-        const std::string wrong = first_of({equal("operations that started", group.tally.started,
-                                                  group.tally.committed + group.tally.aborted + group.running),
-                                            at_most("operations listed", group.operations.size(), group.running)});
+        const std::string wrong = first_of(
+            {equal("operations that started", group.tally.started,
+                   group.tally.committed + group.tally.aborted + group.running),
+             at_most("operations listed", group.operations.size(), group.running),
+             scenario_.workload.many_window != 0 || has_liars(scenario_)
+                 ? std::string()
+                 : at_most("twice the bytes of operations that were committed", 2 * group.tally.committed_bytes,
+                           reduced_.contains(group.id) ? reduced_.at(group.id) : 0)});
+        if (!wrong.empty()) return wrong;
+    }
+    for (const MasterStatus::Vote& vote : now.votes) {
+        const MasterStatus::Group* of = nullptr;
+        for (const MasterStatus::Group& group : now.groups) {
+            if (vote.group == group.id) of = &group;
+        }
+        const std::uint64_t all = !vote.group ? members.size() : of == nullptr ? 0 : of->ring.size();
+        const std::uint64_t counted = std::uint64_t{vote.voted} + vote.missing;
+        // A send has two electors. Those who end a call are those who began it: others may have come meanwhile.
+        const std::string_view kind = vote.kind;
+        const bool ends = kind == core::to_text(proto::VOTE_END) || kind == core::to_text(proto::VOTE_SYNC_END);
+        const bool of_all = !vote.group || (counted != 2 && !ends);
+        const std::string wrong =
+            first_of({(of_all ? equal : at_most)("votes that came and votes that are missing", counted, all),
+                      equal("members named", vote.waits_for.size(),
+                            std::min<std::uint64_t>(vote.missing, scenario_.limits.members_named))});
         if (!wrong.empty()) return wrong;
     }
     std::string wrong = first_of({equal("members in rings", in_rings.size(), members.size()),
@@ -232,6 +287,7 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
         told.incarnation = driver.incarnation();
     }
     const bool good = completion.result == Result::success;
+    count_reduced(told, scenario_.peers[node - 1].group, command, completion);
     std::string wrong;
     bool look = false;
     if (std::get_if<CommandConnect>(&command) != nullptr) {

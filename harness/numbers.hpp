@@ -46,12 +46,16 @@ private:
         // Inputs of other collectives than an all-reduce, which votes may have carried. The driver does not see it.
         std::multiset<std::uint64_t> vote_inputs;
         std::uint64_t vote_inputs_sum = 0;
+        std::map<core::Tag, std::uint64_t> open;  // bytes of the launches that are not awaited, by tag
+        std::uint64_t failed_bytes = 0;           // of failed awaits since the last success in this membership
     };
 
     static std::string bytes_of_reduction(sim::Carried& carried, const core::Completion& completion, const Told& told);
     std::string bytes_of_many(sim::Carried& carried, const core::Completion& completion, bool all);
     std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion, bool& unsure);
     std::string statistics(const Told& told, sim::Driver& driver) const;
+    void count_reduced(Told& told, core::GroupId group, const core::Command& command,
+                       const core::Completion& completion);
     std::string sizes(const core::Completion& completion);
     std::string status(const Told& told, const core::PeerMachine& peer, core::GroupId group,
                        const core::Command& command, const core::Completion& completion) const;
@@ -63,6 +67,7 @@ private:
     bool journal_is_safe_ = true;
     bool epochs_differ_ = true;                        // no two epochs have the same number
     std::map<std::uint64_t, core::Attributes> sizes_;  // by epoch
+    std::map<core::GroupId, std::uint64_t> reduced_;   // twice the bytes that may have been committed, at most
 };
 
 // Compares the byte counts of successes with the geometry of the ring, or with the content that changed.

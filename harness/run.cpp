@@ -138,6 +138,11 @@ public:
             ++apart.attributes.groups;
             return numbers_.told(node, command, apart);
         }
+        if (lie_ == Lie::launched_less && std::get_if<CommandLaunch>(&command) != nullptr) {
+            Command less = command;
+            std::get<CommandLaunch>(less).shape.count = 0;
+            return numbers_.told(node, less, completion);
+        }
         if (lie_ != Lie::status_of_before) return numbers_.told(node, command, completion);
         Completion later = completion;
         later.epoch += 1'000;

@@ -94,7 +94,7 @@ Task<void> Process::collectives() {
             at_gate_ = false;
             continue;
         }
-        if (attributes_.group_world < 2 && draw_.chance(700'000)) {
+        if ((attributes_.group_world < 2 && draw_.chance(700'000)) || (tensors_.empty() && !scenario_.workload.sync)) {
             co_await sleep(draw_.log_uniform(millisecond, 100 * millisecond));
             continue;
         }
