@@ -81,6 +81,7 @@ void Exchange::membership_over(const LinkTable::Map& closed) {
     for (const auto& [id, link] : closed) {
         if (link.receiving.cell != Operation::none) predecessors_.free_cell(link.remote, link.receiving.cell);
     }
+    plan_pages_.Clear();
     stripes_.forget_run();
     offers_.forget_run();
     flows_.clear();
