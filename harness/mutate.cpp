@@ -407,6 +407,15 @@ void fit_memory(Scenario& s) {
     if (!s.world.symbolic) fit(w.tags, w.elements_min, w.elements_max);
 }
 
+// What all stripes of a member have on their way must not delay a heartbeat for more than half of the peer time-out.
+void fit_queues(Scenario& s) {
+    const sim::NetworkParameters& n = s.world.network;
+    std::uint32_t stripes = 1;
+    for (const PeerPlan& plan : s.peers) stripes = std::max(stripes, plan.stripes);
+    const std::int64_t rate = std::max<std::int64_t>(n.rate_least() / 1000, 1);
+    s.timeouts.peer = std::max(s.timeouts.peer, 2 * stripes * n.window_high / rate * millisecond);
+}
+
 }  // namespace
 
 Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCounts& effects, Draw& draw) {
@@ -420,7 +429,11 @@ Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCount
     while (changes < 5 && draw.chance(500'000)) ++changes;
     while (changes-- != 0) mutation.change();
     fit_memory(child);
+    fit_queues(child);
     settle(child);
+    // Programs that wait for more members than there are never go on.
+    const auto core = static_cast<std::uint32_t>(child.core.size());
+    child.workload.world_min = std::clamp(child.workload.world_min, 2u, std::max(core, 2u));
     return child;
 }
 
