@@ -176,12 +176,31 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
     return {};
 }
 
+// A newcomer is turned away because another process has its place only if that one lives when the newcomer asks.
+sim::Violation check_places(const Ledger& ledger, const Excuses& excuses) {
+    for (const VoteFact& connect : ledger.votes) {
+        if (connect.kind != CallKind::connect || !connect.completion.cause.has(CauseKind::gang_place_taken)) continue;
+        const Life& life = ledger.lives[connect.life];
+        const bool taken = std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+            return &other != &life && other.gang.name == life.gang.name && other.gang.place == life.gang.place &&
+                   other.asked_at <= connect.end && other.gone_at + excuses.latest_of_all(0) >= life.asked_at;
+        });
+        if (taken) continue;
+        return {"gang",
+                formatted("{} was turned away at {} ms because of its place, and nobody has had that since {} ms",
+                          ledger.name(connect.life), connect.end / millisecond, life.asked_at / millisecond)};
+    }
+    return {};
+}
+
 }  // namespace
 
 sim::Violation check_admissions(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses) {
     if (ledger.stranger_hellos.empty() && !ledger.lied(0, never)) {
         sim::Violation impatient = check_patience(scenario, ledger, excuses);
         if (!impatient.oracle.empty()) return impatient;
+        sim::Violation displaced = check_places(ledger, excuses);
+        if (!displaced.oracle.empty()) return displaced;
     }
     if (std::any_of(scenario.faults.begin(), scenario.faults.end(), [](const Fault& fault) { return fault.forever; }))
         return {};

@@ -90,7 +90,8 @@ void let_one_wait(Scenario& s, Draw& draw) {
     }
 }
 
-// All processes of a gang die at once and silently, and are started again before the master knows it.
+// All processes of a gang die at once and silently, and are started again before the master knows it. Some masters sleep
+// shortly after that.
 void restart_gang(Scenario& s, Draw& draw) {
     const std::string name = s.peers[draw.below(s.peers.size())].gang.name;
     const Instant at = draw.between(0, s.chaos_end);
@@ -104,6 +105,14 @@ void restart_gang(Scenario& s, Draw& draw) {
         f.duration = draw.log_uniform(millisecond, s.timeouts.peer / 2);
         s.faults.push_back(f);
     }
+    Draw sleeps(mix(s.seed, 319));
+    if (!sleeps.chance(400'000)) return;
+    Fault f;
+    f.kind = FaultKind::pause;
+    f.at = at + sleeps.log_uniform(10 * millisecond, s.timeouts.peer / 2 + 100 * millisecond);
+    f.duration = sleeps.between(s.timeouts.peer / 2, 2 * s.timeouts.peer);
+    s.faults.push_back(f);
+    s.chaos_end = std::max(s.chaos_end, f.at + f.duration);
 }
 
 }  // namespace

@@ -126,6 +126,10 @@ void draw_even_world(Scenario& s, const GeneratorOptions& options, std::uint32_t
     for (PeerPlan& plan : s.peers) plan.masters = PeerPlan{}.masters;
     // Nobody gives way at a door.
     s.limits.unregistered_links_max = std::max(s.limits.unregistered_links_max, room_for_all(s));
+    // A search of a ring takes many events.
+    if (Draw searches(sim::mix(s.seed, 263)); searches.chance(500'000)) s.limits.search_steps = searches.number(1, 20);
+    // No request is declined because others came early too.
+    s.limits.early_requests_max = core::Limits{}.early_requests_max;
     // Results that a heartbeat has not acknowledged would send the next reduction around the ring.
     s.limits.vote_results_untold = core::Limits{}.vote_results_untold;
     if (has_equal_paths(s) && draw.chance(500'000)) draw_one_fault(s, draw);
@@ -146,15 +150,17 @@ bool is_even(const Scenario& s) {
            w.staging_max == 0 && w.wrong_chunks_per_million == 0 && s.timeouts.vote == 0 &&
            program.interrupt_per_mille == 0 && program.beside == 0 && s.limits.operation_bytes_max == 0 &&
            s.limits.unregistered_links_max >= room_for_all(s) &&
+           s.limits.early_requests_max >= core::Limits{}.early_requests_max &&
            std::all_of(s.peers.begin(), s.peers.end(),
                        [](const PeerPlan& plan) { return plan.masters == PeerPlan{}.masters; });
 }
 
 sim::Violation check_healing(const Verdict& verdict) {
     using core::Probe;
-    for (const Probe probe : {Probe::stalled_slice_again, Probe::stalled_stripe_tried_again,
-                              Probe::stalled_send_cancelled, Probe::ready_told_on_all_links,
-                              Probe::starved_operation_given_up, Probe::edge_stuck, Probe::edge_stuck_after_vote}) {
+    for (const Probe probe :
+         {Probe::stalled_slice_again, Probe::stalled_stripe_tried_again, Probe::stalled_send_cancelled,
+          Probe::ready_told_on_all_links, Probe::starved_operation_given_up, Probe::edge_stuck,
+          Probe::edge_stuck_after_vote, Probe::sync_request_declined}) {
         const auto index = static_cast<std::size_t>(probe);
         const std::uint64_t times_hit = verdict.probes[index];
         if (times_hit != 0)
@@ -180,12 +186,21 @@ sim::Violation check_waiting(const Ledger& ledger, const Ledger& patient) {
                std::abs(a.end - b.end) < as_good_as_none;
     };
     // Which tests of a survey run beside each other depends on microseconds, and so does its end. Calls can be compared
-    // that return before the first survey that took another time.
+    // that return before the first survey that took another time. But no survey waits for a tick: the first one that
+    // took another time did not take much longer.
     Instant comparable = open_end;
+    const Returned *longer = nullptr, *usual = nullptr;
     for (std::size_t i = 0; i < std::min(calls.size(), others.size()); ++i) {
-        if (calls[i].surveys && others[i].surveys && calls[i].who == others[i].who && !same(calls[i], others[i]))
-            comparable = std::min({comparable, calls[i].begin, others[i].begin});
+        if (!calls[i].surveys || !others[i].surveys || calls[i].who != others[i].who || same(calls[i], others[i]))
+            continue;
+        if (others[i].begin < comparable) std::tie(longer, usual) = std::tuple(&others[i], &calls[i]);
+        comparable = std::min({comparable, calls[i].begin, others[i].begin});
     }
+    if (longer != nullptr && std::abs(longer->begin - usual->begin) < as_good_as_none &&
+        longer->end - longer->begin > 2 * (usual->end - usual->begin) + second)
+        return {"waiting",
+                formatted("an optimize of {} took {} ms, and {} ms with time-outs a hundred times as long", usual->who,
+                          (usual->end - usual->begin) / millisecond, (longer->end - longer->begin) / millisecond)};
     for (std::vector<Returned>* const list : {&calls, &others})
         std::erase_if(*list, [&](const Returned& call) { return call.end >= comparable - as_good_as_none; });
     const auto [call, other] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end(), same);

@@ -59,6 +59,29 @@ bool gang_went(const Scenario& scenario, const Ledger& ledger, Excuses& excuses,
     });
 }
 
+// Of two members that do not reach each other the younger one goes: the other one has more to lose. The name of the one
+// that stayed; empty: the member did not have to stay, or the group was not of two members all the time.
+std::string younger_that_stayed(const Scenario& scenario, const Ledger& ledger, const Excuses& excuses,
+                                const Life& own) {
+    if (std::any_of(scenario.faults.begin(), scenario.faults.end(),
+                    [](const Fault& f) { return concerns_the_journal(f.kind) || f.kind == FaultKind::liar; }) ||
+        !ledger.stranger_hellos.empty())
+        return {};
+    const Life* other = nullptr;
+    for (const Life& life : ledger.lives) {
+        const Instant gone = std::min(life.gone_at, life.leaves_at);
+        if (&life == &own || life.group != own.group || life.asked_at >= own.lost_at ||
+            excuses.counted_until(gone) <= own.member_until)
+            continue;
+        if (other != nullptr) return {};
+        other = &life;
+    }
+    const bool stays = other != nullptr && std::min(other->gone_at, other->leaves_at) > own.lost_at;
+    return stays && other->asked_at > own.connected_at
+               ? ledger.name(static_cast<std::uint32_t>(other - ledger.lives.data()))
+               : std::string();
+}
+
 }  // namespace
 
 sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excuses& excuses) {
@@ -198,6 +221,10 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
                               left(other) > at;
                    }) <= 2;
         };
+        if (says_of_itself(CauseKind::no_ring)) {
+            if (const std::string younger = younger_that_stayed(scenario, ledger, excuses, l); !younger.empty())
+                return {"membership", formatted("{} was removed and not {}, which is younger: {}", who, younger, why)};
+        }
         const auto two_are_left = [&] {
             return two_at(l.member_until) ||
                    std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {

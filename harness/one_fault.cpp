@@ -132,6 +132,19 @@ void draw_one_fault(Scenario& s, Draw& draw) {
     f.trigger = effects[draw.below(3)];
     f.trigger_count = static_cast<std::uint32_t>(draw.log_uniform(1, messages_most));
     f.at = draw.chance(300'000) ? draw.log_uniform(microsecond, 100 * millisecond) : 0;
+    Draw keys(sim::mix(s.seed, 262));
+    if (s.workload.sync && keys.chance(150'000)) {
+        // Members submit different keys, and the fault comes while the master compares them.
+        s.workload.schema_per_mille = keys.number(100, 600);
+        if (keys.chance(500'000)) s.limits.control_bytes_max = core::control_bytes_least;
+        f.trigger = trigger_of(keys.chance(500'000) ? Phase::key_request : Phase::keys);
+        f.trigger_count = keys.number(1, 6);
+        f.at = keys.chance(500'000) ? 0 : keys.log_uniform(microsecond, 4 * s.world.network.latency_high + microsecond);
+        if (keys.chance(600'000)) {
+            f.kind = FaultKind::reset;
+            f.b = aim_control | aim_named;
+        }
+    }
     s.faults.push_back(f);
     s.chaos_end = busy_time(s) + f.duration + second;
 }

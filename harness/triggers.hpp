@@ -46,6 +46,8 @@ enum class Phase : std::uint8_t {
     declared,
     leave,
     goodbye,
+    key_request,
+    keys,
     grace,
     removal,
     sleep,

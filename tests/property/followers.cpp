@@ -113,6 +113,7 @@ TEST_CASE("every phase is reached, and a fault can happen there at both ends") {
             s.limits.chunk_bytes = 64;
             s.limits.hashes_first = s.limits.chunk_requests_max = 1;
             s.workload.own_entries_per_mille = 500;
+            if (phase == Phase::key_request || phase == Phase::keys) s.workload.schema_per_mille = 500;
             Fault cause;
             cause.kind = seed % 2 == 0 ? FaultKind::crash_master : FaultKind::crash_peer;
             if (seed % 5 == 4) cause.kind = FaultKind::pause;

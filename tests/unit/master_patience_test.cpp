@@ -131,6 +131,19 @@ TEST_CASE("calls that cross are not given up for the time that the master slept"
     CHECK(run.a.seen > before);
 }
 
+TEST_CASE("calls do not cross with a member that has just made another one") {
+    Pair run;
+    run.world.vote(run.a, of_kind(proto::VOTE_UPDATE_TOPOLOGY));
+    run.world.vote(run.b, of_kind(proto::VOTE_PEERS_PENDING));
+    run.pass(limit - second);
+    run.world.vote(run.b, of_kind(proto::VOTE_OPTIMIZE_TOPOLOGY));
+    const std::uint64_t before = run.a.seen;
+    run.pass(2 * second);
+    CHECK(run.a.seen == before);
+    run.pass(limit);
+    CHECK(run.a.seen > before);
+}
+
 TEST_CASE("a member that an operation kept busy gets the full time when it has ended") {
     Pair run;
     for (Member* member : {&run.a, &run.b}) {
