@@ -131,6 +131,14 @@ sim::Violation check_turned_away(const Scenario& s, const Ledger& ledger) {
     return {};
 }
 
+// When the machine was told whether it is a member. A program that hangs sees it later.
+Instant answered_at(const Ledger& ledger, const Life& life) {
+    for (const VoteFact& fact : ledger.votes) {
+        if (fact.kind == CallKind::connect && &ledger.lives[fact.life] == &life) return fact.answered;
+    }
+    return never;
+}
+
 // A newcomer is turned away for missing places of its gang only after its patience, and that begins anew when all places
 // were taken.
 sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Excuses& excuses) {
@@ -161,7 +169,7 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
             })];
             asked = std::max(asked, mate.asked_at);
             complete_until = std::min({complete_until, mate.connected_at, mate.gone_at, mate.leaves_at,
-                                       excuses.first_disturbed(mate.node, mate.asked_at)});
+                                       answered_at(ledger, mate), excuses.first_disturbed(mate.node, mate.asked_at)});
             addresses = std::max(addresses, s.peers[mate.node - 1].masters.size());
         }
         // The last of them has registered by then.
