@@ -191,6 +191,20 @@ TEST_CASE("an operation whose direct edge stays down fails, and its members stay
     CHECK_FALSE(run.start(CollectiveKind::all_to_all).direct());
 }
 
+TEST_CASE("of two gathers with different roots only the one fails whose edge stays down") {
+    Group run;
+    const std::uint64_t of_two = run.start_directly(CollectiveKind::gather, &run.two);
+    const std::uint64_t of_three = run.start_directly(CollectiveKind::gather, &run.three);
+    run.report(run.one, run.three, false);
+    run.pass(30 * second, true);
+    for (const play::Member* member : run.all) {
+        REQUIRE(member->answers.back().has_outcome());
+        CHECK(member->answers.back().outcome().op() == of_three);
+        CHECK_FALSE(member->answers.back().outcome().commit());
+    }
+    run.commit(of_two);
+}
+
 TEST_CASE("a restarted master tells the same start, and keeps the edges of what runs") {
     Group run;
     const std::uint64_t op = run.start_directly(CollectiveKind::gather, &run.four);
