@@ -1,5 +1,6 @@
 #include "core/base/format.hpp"
 #include "harness/facts.hpp"
+#include "harness/liars.hpp"
 #include "harness/oracles.hpp"
 #include "net-sim/describe.hpp"
 
@@ -21,6 +22,18 @@ bool may_be_full(const Scenario& scenario, const Ledger& ledger, const Excuses& 
     return others > scenario.limits.peers_max;
 }
 
+// Names are not proved. After a restart of the master, a liar may register under the name of a newcomer before that one
+// does.
+bool name_taken(const Scenario& scenario, const Ledger& ledger, const VoteFact& own) {
+    return std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+        return other.liar && other.asked_at <= own.end && other.gone_at >= own.begin &&
+               std::any_of(scenario.faults.begin(), scenario.faults.end(), [&](const Fault& f) {
+                   const std::uint64_t lies = f.value >> 8 & lie_about_all;
+                   return f.kind == FaultKind::liar && f.a == other.node && (lies == 0 || (lies & lie_hello) != 0);
+               });
+    });
+}
+
 // Whether nothing explains that the newcomer was turned away for this reason. Reasons that depend on its path to the
 // master are not judged here.
 bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, const VoteFact& own) {
@@ -28,7 +41,9 @@ bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses
     const std::uint32_t node = ledger.lives[own.life].node;
     const auto touched = [&](Excuse kind) { return excuses.touched(node, own.begin, own.end, kind); };
     const auto ended = [&](bool told) { return excuses.run_ended(node, own.begin, own.end, told); };
-    if (why.has(CauseKind::superseded)) return !touched(Excuse::copied_token) && !touched(Excuse::lost_journal);
+    if (why.has(CauseKind::superseded))
+        return !touched(Excuse::copied_token) && !touched(Excuse::lost_journal) &&
+               !(name_taken(scenario, ledger, own) && excuses.use(Excuse::liar));
     if (why.has(CauseKind::journal_lost) || why.has(CauseKind::other_run))
         return !excuses.touched(node, own.begin, own.end) && !ended(false);
     if (why.has(CauseKind::master_stopped)) return !ended(true);
