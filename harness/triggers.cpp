@@ -54,7 +54,7 @@ constexpr PhaseText phases[] = {
     {"leave", "a member leaves", Talk::peer_to_master, "leave"},
     {"goodbye", "a peer closes a connection on purpose", Talk::peer_to_peer, "goodbye"},
     {"key-request", "the master asks a member for a page of its keys", Talk::master_to_peer, "page_request"},
-    {"keys", "a member sends a page of its keys to the master", Talk::peer_to_master, "page"},
+    {"keys", "a member sends a page of its keys to the master", Talk::peer_to_master, "page of keys"},
     {"grace", "a master began on a journal with members: its grace begins"},
     {"removal", "the master has decided to remove a member"},
     {"slept", "a machine notices that it did not run for a while"},
