@@ -41,6 +41,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a machine at rest that keeps an entry", "at-rest"},
                           {"a journal without its last record", "replay"},
                           {"a machine that held more than its limits", "bounded"},
+                          {"a connection kept although it damaged payload", "contract"},
                           {"an operation failed for one member that stayed", "one-outcome"},
                           {"a state for which neither members nor dead ones voted", "election"},
                           {"a state that a liar offered only later", "election"},
@@ -62,6 +63,9 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a changed state of which nothing was received", "numbers"},
                           {"a status of the master that is out of date", "numbers"},
                           {"statistics that lack an update", "numbers"},
+                          {"an operation of the status without a beginning", "numbers"},
+                          {"a call that failed without a cause", "contract"},
+                          {"an optimize of one member alone", "contract"},
                           {"more bytes committed than members launched", "numbers"},
                           {"an operation that waited for nothing", "waiting"},
                           {"an operation that waited long for a connection", "waiting"},
@@ -604,7 +608,12 @@ std::vector<CanaryLine> run_canary() {
             for (std::size_t k = 1; k < scenario.peers.size(); ++k)
                 scenario.peers[k].start = static_cast<Duration>(k) * second;
         }
-        if (options.lie == Lie::ring_dearer) scenario.workload.optimize_per_mille = 1000;
+        if (options.lie == Lie::begin_untold) {
+            scenario.workload.tags = 8;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 20;
+        }
+        if (options.lie == Lie::ring_dearer || options.lie == Lie::optimized_alone)
+            scenario.workload.optimize_per_mille = 1000;
         if (options.lie == Lie::stranger_counted) {
             scenario.timeouts.peer = 100 * millisecond;
             scenario.timeouts.master = 200 * millisecond;

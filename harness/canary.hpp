@@ -41,6 +41,7 @@ enum class Lie : std::uint8_t {
     kept_at_rest,  // a machine without a call, a link or an operation keeps an entry in a table
     record_lost,   // the journal lacks its last record
     memory_most,   // a machine held more memory than its limits allow
+    damage_borne,  // a machine keeps a connection over which payload came damaged
     // Violations that an excuse must not hide.
     failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member
     unknown_voter_overruled,      // content won that not even the vote of a member that died meanwhile explains
@@ -64,6 +65,9 @@ enum class Lie : std::uint8_t {
     sync_received,       // a synchronization changed a member's state but reports no received bytes
     status_of_before,    // the master's status shows an older epoch than members have reached
     update_not_counted,  // a member's statistics lack an update of the topology
+    begin_untold,        // the master's status does not say since when an operation runs
+    unexplained,         // a call failed without a cause
+    optimized_alone,     // an optimize succeeded for a run of one member
     launched_less,       // members launched fewer bytes than the master's status says were committed
     waited_for_a_tick,   // an operation returned milliseconds after its last bytes
     waited_for_a_reset,  // an operation returned seconds later than one broken connection explains

@@ -190,6 +190,22 @@ void Numbers::count_reduced(Told& told, GroupId group, const Command& command, c
     }
 }
 
+// `may_be_own`: this peer is a member of the group. `by_this`: only this process of the master has begun operations.
+std::string Numbers::status_of(const Told& told, const MasterStatus::Operation& operation, bool may_be_own,
+                               bool by_this) const {
+    if (by_this && (!operation.started || lies_)) return "an operation has begun, and the time is missing";
+    // Both ends of a send name it as they like, and agree on another tag.
+    const Workload& w = scenario_.workload;
+    if (has_liars(scenario_) || w.many_window != 0 || w.sends_per_mille != 0) return {};
+    if (std::none_of(told_.begin(), told_.end(), [&](const Told& one) { return one.open.contains(operation.tag); }))
+        return formatted("an operation has tag {}, which nobody has launched", operation.tag);
+    const auto open = told.open.find(operation.tag);
+    // The bytes of another collective are those of all members.
+    const bool known = operation.started && may_be_own && open != told.open.end();
+    return known && w.collectives_per_mille == 0 ? equal("bytes of an operation", operation.bytes, open->second)
+                                                 : std::string();
+}
+
 // Checks that the master's status agrees with itself. If the peer is still a member, the status must also agree with
 // the completion that the peer gets now.
 std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId id, const Command& command,
@@ -217,6 +233,11 @@ std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId i
                  : at_most("twice the bytes of operations that were committed", 2 * group.tally.committed_bytes,
                            reduced_.contains(group.id) ? reduced_.at(group.id) : 0)});
         if (!wrong.empty()) return wrong;
+        for (const MasterStatus::Operation& operation : group.operations) {
+            if (std::string differ = status_of(told, operation, group.id == id && is_one, now.incarnation == 1);
+                !differ.empty())
+                return differ;
+        }
     }
     for (const MasterStatus::Vote& vote : now.votes) {
         const MasterStatus::Group* of = nullptr;
@@ -277,6 +298,14 @@ std::string Numbers::sizes(const Completion& completion) {
 
 void Numbers::told(std::uint32_t node, const Command& command, const Completion& completion) {
     if (node >= told_.size() || node == 0) return;
+    const bool good = completion.result == Result::success;
+    if (good != completion.cause.empty())
+        return world_.violate("contract",
+                              formatted("a call of {} returns result {} with the cause '{}'", sim::Trace::name(node),
+                                        static_cast<int>(completion.result), to_text(completion.cause)));
+    if (good && std::get_if<CommandOptimizeTopology>(&command) != nullptr && completion.attributes.global_world < 2)
+        return world_.violate("contract",
+                              formatted("{} has optimized a ring of its own alone", sim::Trace::name(node)));
     if (const std::string differ = sizes(completion); !differ.empty()) return world_.violate("membership", differ);
     sim::Driver& driver = *world_.driver(node);
     const PeerMachine* peer = driver.machine().peer();
@@ -286,7 +315,6 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
         told = {};
         told.incarnation = driver.incarnation();
     }
-    const bool good = completion.result == Result::success;
     count_reduced(told, scenario_.peers[node - 1].group, command, completion);
     std::string wrong;
     bool look = false;

@@ -30,6 +30,8 @@ public:
                               fault.kind == FaultKind::aimed_master;
         }
     }
+    // For the canary: no operation of the status has a beginning.
+    void lie() { lies_ = true; }
     // Called for each completion of a peer, before the application gets it.
     void told(std::uint32_t node, const core::Command& command, const core::Completion& completion);
 
@@ -57,6 +59,8 @@ private:
     void count_reduced(Told& told, core::GroupId group, const core::Command& command,
                        const core::Completion& completion);
     std::string sizes(const core::Completion& completion);
+    std::string status_of(const Told& told, const core::MasterStatus::Operation& operation, bool may_be_own,
+                          bool by_this) const;
     std::string status(const Told& told, const core::PeerMachine& peer, core::GroupId group,
                        const core::Command& command, const core::Completion& completion) const;
 
@@ -64,6 +68,7 @@ private:
     const Scenario& scenario_;
     std::vector<Told> told_;  // per node
     std::uint32_t looks_ = 0;
+    bool lies_ = false;
     bool journal_is_safe_ = true;
     bool epochs_differ_ = true;                        // no two epochs have the same number
     std::map<std::uint64_t, core::Attributes> sizes_;  // by epoch

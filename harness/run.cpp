@@ -72,6 +72,8 @@ public:
         if (lie_ == Lie::goes_round) stillness_.lie();
         if (lie_ == Lie::kept_at_rest) world_.lie(sim::Untruth::kept_at_rest);
         if (lie_ == Lie::record_lost) world_.lie(sim::Untruth::record_lost);
+        if (lie_ == Lie::damage_borne) world_.lie(sim::Untruth::damage_borne);
+        if (lie_ == Lie::begin_untold) numbers_.lie();
         checkpoints_.resize(nodes());
     }
 
@@ -143,6 +145,12 @@ public:
             std::get<CommandLaunch>(less).shape.count = 0;
             return numbers_.told(node, less, completion);
         }
+        if (lie_ == Lie::optimized_alone && std::get_if<CommandOptimizeTopology>(&command) != nullptr) {
+            Completion alone = completion;
+            alone.attributes.global_world = 1;
+            return numbers_.told(node, command, alone);
+        }
+        if (lie_ == Lie::unexplained) return numbers_.told(node, command, failure(Result::invalid_usage, {}));
         if (lie_ != Lie::status_of_before) return numbers_.told(node, command, completion);
         Completion later = completion;
         later.epoch += 1'000;

@@ -34,7 +34,10 @@ Task<void> Process::main() {
             revision_ = scenario_.workload.first_revision;
         }
         if (turns != 0) --turns;
-        co_await sleep(draw_.log_uniform(millisecond, 300 * millisecond));
+        const Duration pause = draw_.log_uniform(millisecond, 300 * millisecond);
+        // Some connect again at once. Their machines may still compute for operations of the membership that is over.
+        sim::Draw own(sim::mix(scenario_.seed, sim::mix(870, sim::mix(node_, life_))));
+        if (!own.chance(150'000)) co_await sleep(pause);
     }
     while (lie_ == Lie::never_ends) co_await sleep(second);
     if (connected_) {

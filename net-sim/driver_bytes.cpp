@@ -173,6 +173,9 @@ void Driver::decode(Link& link, std::span<const std::uint8_t> bytes) {
             link.receiving = Receiving::nothing;
             record_arrived(link, true);
             give(landed);
+            if ((landed.verdict == PayloadLanded::Verdict::corrupt || world_.untruth_ == Untruth::damage_borne) &&
+                !link.gone && !link.closing && !must_die_ && halted_.empty())
+                contract_broken("keeps a link over which payload came damaged");
             break;
         }
         case Kind::refused:

@@ -62,7 +62,7 @@ struct Trigger {
 };
 
 // A false observation of a machine or a journal. The world makes it on request, to prove that a check works.
-enum class Untruth : std::uint8_t { none, kept_at_rest, record_lost };
+enum class Untruth : std::uint8_t { none, kept_at_rest, record_lost, damage_borne };
 
 // Called after each event that a machine has handled.
 class MachineWatch {

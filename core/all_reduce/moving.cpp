@@ -677,7 +677,10 @@ std::string Exchange::leftovers() const {
                            {"arrivals", predecessors_.arrivals_kept()},
                            {"reserves", predecessors_.reserves_kept()},
                            {"callers", predecessors_.callers()},
-                           {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size())}});
+                           {"offers", offers_.size()},
+                           {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size()) +
+                                                   static_cast<std::size_t>(plan_pages_.callers_size()) +
+                                                   static_cast<std::size_t>(plan_pages_.offers_size())}});
 }
 
 }  // namespace pccl::core

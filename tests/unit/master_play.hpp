@@ -128,6 +128,8 @@ public:
         say_hello(member, [](const proto::Hello&) {});
     }
     void revoke(const Uuid& peer) { handle(PeerRevoked{peer}); }
+    // The member sent bytes that are no frame.
+    void garbage(Member& member) { handle(FrameRefused{member.link, wire::WireError::bad_magic, 0}); }
     // The network closes the member's connection.
     void reset(Member& member) {
         const LinkId link = member.link;

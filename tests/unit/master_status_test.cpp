@@ -120,3 +120,14 @@ TEST_CASE("status of a master") {
     CHECK(peer(world.status(), a).state == MasterStatus::PeerState::member);
     CHECK_FALSE(world.status().grace_until.has_value());
 }
+
+TEST_CASE("bytes that are no frame are counted, and cost their sender the connection") {
+    World world;
+    Member a = member(1), b = member(2);
+    world.say_hello(a);
+    world.dial(b);
+    world.garbage(b);
+    CHECK(b.closed);
+    CHECK_FALSE(a.closed);
+    CHECK(world.status().frames_refused == 1);
+}
