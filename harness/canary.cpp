@@ -42,6 +42,7 @@ constexpr Kind kinds[] = {{"the truth", ""},
                           {"a journal without its last record", "replay"},
                           {"a machine that held more than its limits", "bounded"},
                           {"a connection kept although it damaged payload", "contract"},
+                          {"a journal that only grows", "bounded"},
                           {"an operation failed for one member that stayed", "one-outcome"},
                           {"a state for which neither members nor dead ones voted", "election"},
                           {"a state that a liar offered only later", "election"},
@@ -611,6 +612,10 @@ std::vector<CanaryLine> run_canary() {
         if (options.lie == Lie::begin_untold) {
             scenario.workload.tags = 8;
             for (PeerPlan& peer : scenario.peers) peer.turns = 20;
+        }
+        if (options.lie == Lie::snapshot_lost) {
+            scenario.limits.journal_records = 4;
+            for (PeerPlan& peer : scenario.peers) peer.turns = 60;
         }
         if (options.lie == Lie::ring_dearer || options.lie == Lie::optimized_alone)
             scenario.workload.optimize_per_mille = 1000;

@@ -37,11 +37,12 @@ enum class Lie : std::uint8_t {
     answered_twice,      // a call was answered twice
     window_passed,       // a call for many tags exceeded its window by one operation
     // Lies of the simulated world, not of the application.
-    held_at_rest,  // a machine holds a byte although its program has ended
-    kept_at_rest,  // a machine without a call, a link or an operation keeps an entry in a table
-    record_lost,   // the journal lacks its last record
-    memory_most,   // a machine held more memory than its limits allow
-    damage_borne,  // a machine keeps a connection over which payload came damaged
+    held_at_rest,   // a machine holds a byte although its program has ended
+    kept_at_rest,   // a machine without a call, a link or an operation keeps an entry in a table
+    record_lost,    // the journal lacks its last record
+    memory_most,    // a machine held more memory than its limits allow
+    damage_borne,   // a machine keeps a connection over which payload came damaged
+    snapshot_lost,  // the journal gets no snapshot
     // Violations that an excuse must not hide.
     failed_and_stayed,            // an operation failed for one member, which read a world of one and stayed a member
     unknown_voter_overruled,      // content won that not even the vote of a member that died meanwhile explains

@@ -73,6 +73,7 @@ public:
         if (lie_ == Lie::kept_at_rest) world_.lie(sim::Untruth::kept_at_rest);
         if (lie_ == Lie::record_lost) world_.lie(sim::Untruth::record_lost);
         if (lie_ == Lie::damage_borne) world_.lie(sim::Untruth::damage_borne);
+        if (lie_ == Lie::snapshot_lost) world_.lie(sim::Untruth::snapshot_lost);
         if (lie_ == Lie::begin_untold) numbers_.lie();
         checkpoints_.resize(nodes());
     }

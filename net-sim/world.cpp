@@ -136,6 +136,7 @@ void World::after(std::uint32_t index) {
         if (!kept.empty()) violate("at-rest", formatted("{} keeps {}", Trace::name(index), kept));
     }
     if (checks_parts_) node.driver->machine().check();
+    if (index == master_ && master_machine_ != nullptr) check_growth();
     poll_timer(index);
 }
 
@@ -206,6 +207,9 @@ void World::start_master(const MasterConfig& config) {
     Effects effects;
     acting_ = master_;
     if (!master.start(local_time(node), journal_, effects)) violate("replay", "the master refuses its own journal");
+    growth_ = {0, 0, 0, config.limits.journal_records, 0};
+    for (const std::string& record : journal_)
+        growth_.snapshot = std::max<std::uint64_t>(growth_.snapshot, record.size());
     node.driver->carry_out(effects);
     trace_.event(mix(now_, journal_.size()));
     after(master_);
@@ -424,8 +428,29 @@ bool World::count_effect(std::uint32_t index, std::size_t kind) {
     return fires;
 }
 
+void World::count_record(const Persist& record) {
+    if (record.supersedes && untruth_ != Untruth::snapshot_lost) {
+        growth_ = {0, 0, record.record.size(), growth_.records_max, 0};
+        return;
+    }
+    ++growth_.records;
+    growth_.bytes += record.record.size();
+}
+
+// A snapshot comes at the end of an event, but not in the grace after a restart.
+void World::check_growth() {
+    constexpr std::uint64_t records_more = 32, bytes_more = 8192;
+    if (growth_.records <= 2ull * growth_.records_max + records_more ||
+        growth_.bytes <= 2 * growth_.snapshot + bytes_more || master_machine_->status().grace_until)
+        growth_.events_too_long = 0;
+    else if (++growth_.events_too_long > 2)
+        violate("bounded", formatted("the journal has grown by {} records and {} bytes without a snapshot",
+                                     growth_.records, growth_.bytes));
+}
+
 void World::persist(std::uint32_t index, Persist record) {
     Node& node = nodes_[index];
+    if (index == master_) count_record(record);
     if (node.disk.silent_since == never) node.disk.silent_since = node.disk.silent_awake = local_time(node);
     node.writing.push_back(std::move(record));
 }

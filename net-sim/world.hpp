@@ -62,7 +62,7 @@ struct Trigger {
 };
 
 // A false observation of a machine or a journal. The world makes it on request, to prove that a check works.
-enum class Untruth : std::uint8_t { none, kept_at_rest, record_lost, damage_borne };
+enum class Untruth : std::uint8_t { none, kept_at_rest, record_lost, damage_borne, snapshot_lost };
 
 // Called after each event that a machine has handled.
 class MachineWatch {
@@ -267,6 +267,9 @@ private:
     void persist(std::uint32_t node, core::Persist record);
     void make_durable(Node& node);  // writes the first waiting record
     void records_written(std::uint32_t node, std::uint64_t sequence);
+    void count_record(const core::Persist& record);
+    // Oracle `bounded`: a snapshot is due when the journal has so many records, and as many bytes as the last one.
+    void check_growth();
     void disk_answered(Node& node);
     void woke_before_its_disk(Node& node);
     bool may_give_up_disk(std::uint32_t node) const;
@@ -298,6 +301,13 @@ private:
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable
+    // Of the running master's journal since its last snapshot, and the length of that.
+    struct Growth {
+        std::uint64_t records = 0, bytes = 0, snapshot = 0;
+        std::uint32_t records_max = 0;  // Limits::journal_records
+        std::uint32_t events_too_long = 0;
+    };
+    Growth growth_;
     std::vector<Instant> written_;      // when each record of journal_ became durable
     std::uint32_t master_ = 0;
     core::MasterMachine* master_machine_ = nullptr;  // owned by the driver of master_
