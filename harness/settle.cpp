@@ -23,6 +23,9 @@ Duration round_trip_of(const Scenario& s) {
     return 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
 }
 
+// A limit on votes that no usual program passes.
+Duration usual_vote_limit(const Scenario& s) { return 5 * second + 2 * s.workload.compute_max; }
+
 bool in_core(const Scenario& s, std::uint32_t node) {
     return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
 }
@@ -125,7 +128,7 @@ void fit_timeouts(Scenario& s) {
     // A dial must have the time for a round trip.
     s.timeouts.dial = std::max(s.timeouts.dial, 2 * round_trip_of(s) + 4 * s.world.timer_late_max);
     // A short vote limit is kept only if nothing but the master delays anybody.
-    const Duration usual = 5 * second + 2 * s.workload.compute_max;
+    const Duration usual = usual_vote_limit(s);
     if (s.timeouts.vote == 0 || s.timeouts.vote >= usual) return;
     const bool others = std::any_of(s.faults.begin(), s.faults.end(), [](const Fault& f) {
         return f.kind != FaultKind::crash_master && (f.kind != FaultKind::pause || (f.a != 0 && (f.b & 1) == 0));
@@ -395,7 +398,7 @@ void fit_search(Scenario& s) {
 void fit_beside(Scenario& s) {
     Workload& w = s.workload;
     // Its calls come at any time, so a short limit would take them for calls that cross.
-    if (s.timeouts.vote != 0 && s.timeouts.vote < 5 * second + 2 * w.compute_max) w.beside = 0;
+    if (s.timeouts.vote != 0 && s.timeouts.vote < usual_vote_limit(s)) w.beside = 0;
     if (w.beside == 0) return;
     if (w.tags != 0) w.sync = false;
     w.async_sync = false;

@@ -35,7 +35,7 @@ Task<void> Process::main() {
         }
         if (turns != 0) --turns;
         const Duration pause = draw_.log_uniform(millisecond, 300 * millisecond);
-        // Some connect again at once. Their machines may still compute for operations of the membership that is over.
+        // Some programs connect again at once.
         sim::Draw own(sim::mix(scenario_.seed, sim::mix(870, sim::mix(node_, life_))));
         if (!own.chance(150'000)) co_await sleep(pause);
     }

@@ -71,8 +71,11 @@ def build(jobs: int):
                              check=True).stdout
     run(["ninja", "-C", clean / "build", *re.findall(r"^([^ :]*\.pb\.h):", targets, re.MULTILINE)])
     copy(switched, ("core/", ))
-    (switched / "core").mkdir(exist_ok=True)
-    run(["rsync", "-a", "--ignore-existing", "--exclude", "switch.*", f"{clean}/core/", f"{switched}/core/"])
+    for file in (clean / "core").rglob("*"):
+        target = switched / file.relative_to(clean)
+        if file.is_file() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
     changes = plant(clean, clean / "build", switched)
     touched = {row[1] for row in changes}
     for file in (clean / "core").rglob("*"):  # what has no change any more, or never had one
