@@ -301,6 +301,7 @@ private:
     std::deque<Node> nodes_;
     std::vector<Trigger> triggers_;
     std::vector<std::string> journal_;  // durable
+    std::vector<Instant> written_;      // when each record of journal_ became durable
     // Of the running master's journal since its last snapshot, and the length of that.
     struct Growth {
         std::uint64_t records = 0, bytes = 0, snapshot = 0;
@@ -308,7 +309,6 @@ private:
         std::uint32_t events_too_long = 0;
     };
     Growth growth_;
-    std::vector<Instant> written_;      // when each record of journal_ became durable
     std::uint32_t master_ = 0;
     core::MasterMachine* master_machine_ = nullptr;  // owned by the driver of master_
     std::uint32_t strangers_from_;
