@@ -85,9 +85,11 @@ void Crew::help() {
     name_this_thread("pccl-move");
     use_default_arithmetic();
     Ticket ticket = ticket_.load(std::memory_order_acquire);
-    while (!stopping_.load(std::memory_order_acquire)) {
+    for (;;) {
         if (take_one(ticket)) continue;
         const Ticket idle = ticket;
+        // Only now: take_one() may have brought the ticket of the end, and no other comes after it.
+        if (stopping_.load(std::memory_order_acquire)) return;
         for (int looks = 0; looks < looks_before_sleep && ticket == idle; ++looks) {
             pause();
             ticket = ticket_.load(std::memory_order_acquire);

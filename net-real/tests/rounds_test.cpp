@@ -209,6 +209,16 @@ TEST_CASE("a crew does each job of a run once, however short the runs are") {
     }
 }
 
+TEST_CASE("a crew ends right after a run, while its helpers still look for work") {
+    std::atomic<std::size_t> done{0};
+    auto work = [&](std::size_t) { ++done; };
+    for (std::size_t round = 0; round < 8000; ++round) {
+        Crew crew(4);
+        for (std::size_t run = 0; run < round % 8; ++run) crew.run(2, work);
+    }
+    CHECK(done == 2 * 8000 / 8 * (0 + 1 + 2 + 3 + 4 + 5 + 6 + 7));
+}
+
 TEST_CASE("payload of several connections lands, is dropped and is cancelled alike with any number of threads") {
     const std::size_t threads = GENERATE(1, 2, 4);
     const bool shared = GENERATE(false, true);
