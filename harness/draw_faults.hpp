@@ -21,6 +21,8 @@ void draw_gangs(Scenario& s, const GeneratorOptions& options, std::uint32_t on);
 void draw_stages(Scenario& scenario, std::uint32_t on);
 // Draws a member that is away for a while and must not be removed, where nothing else was drawn. After all others.
 void draw_away(Scenario& scenario, std::uint32_t on);
+// Draws several faults at once that a run survives without a loss, in a world of its own, in place of what was drawn.
+void draw_mild(Scenario& scenario, const GeneratorOptions& options, std::uint32_t on);
 // Draws which peers share hosts.
 void draw_hosts(Scenario& s, std::uint32_t on);
 // Draws certificates that the operator revokes.

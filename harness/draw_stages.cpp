@@ -1,5 +1,5 @@
-// Faults that come back. A fault at one stage of the protocol, each time that it is reached; a master that restarts while
-// its peers know many addresses; crowds that never go. And what must not be held against a member that is away for a while.
+// Faults that come back. A fault at one stage of the protocol, each time that it is reached; crowds that never go. And what
+// must not be held against a member that is away for a while.
 //
 // Nothing else happens, so that what befalls a member is the doing of this fault. The last draws: they change what others
 // have chosen.
@@ -19,7 +19,6 @@ using sim::Draw;
 namespace {
 
 constexpr std::uint32_t stages_per_million = 15'000;
-constexpr std::uint32_t lost_masters_per_million = 6'000;
 constexpr std::uint32_t lasting_crowds_per_million = 4'000;
 constexpr std::uint32_t aways_per_million = 10'000;
 
@@ -84,31 +83,6 @@ void draw_same_stage(Scenario& s, std::uint32_t on) {
     first.every = draw.log_uniform(20 * millisecond, s.timeouts.peer);
     s.faults.push_back(first);
     s.chaos_end = std::max(s.chaos_end, first.at + first.again * first.every + second);
-}
-
-// The master is back at once, at the address at which its members know it. The others that they have never answer.
-void draw_lost_master(Scenario& s, std::uint32_t on) {
-    Draw draw(sim::mix(s.seed, 283));
-    if (!(on & class_master) || !is_plain(s) || !draw.chance(lost_masters_per_million)) return;
-    calm(s);
-    // A dial of the right address takes a round trip.
-    s.timeouts.dial = std::max(draw.between(second, 3 * second), 4 * s.world.network.latency_high);
-    for (PeerPlan& plan : s.peers) {
-        plan.masters.assign(draw.number(2, 4), MasterAddress::silent);
-        plan.masters[draw.below(plan.masters.size())] = MasterAddress::right;
-        plan.advertises = plan.two_interfaces = false;
-    }
-    Fault f;
-    f.kind = FaultKind::crash_master;
-    f.at = draw.between(second, 4 * second) + 10 * second;
-    f.duration = draw.log_uniform(millisecond, 300 * millisecond);
-    f.value = 1;
-    f.again = draw.number(0, 4);
-    f.every = draw.between(s.timeouts.grace(), 4 * s.timeouts.grace());
-    s.faults.push_back(f);
-    for (PeerPlan& plan : s.peers) plan.turns = std::max(plan.turns, 80u);
-    s.workload.compute_max = std::max<Duration>(s.workload.compute_max, 500 * millisecond);
-    s.chaos_end = std::max(s.chaos_end, f.at + (f.again + 1) * (f.every + f.duration) + second);
 }
 
 // Strangers on many hosts keep all places for connections that have not said hello, for ever. Newcomers come in all the
@@ -214,7 +188,6 @@ void draw_away(Scenario& s, std::uint32_t on) {
 
 void draw_stages(Scenario& s, std::uint32_t on) {
     draw_same_stage(s, on);
-    draw_lost_master(s, on);
     draw_lasting_crowd(s, on);
 }
 

@@ -17,11 +17,15 @@
 namespace pccl::harness {
 
 // Reads the rest of a line that begins with `expect`: what is counted, at least and at most how often (any number if it is
-// left out). What is counted: committed, aborted, removed (members, without those that left), removed-ms (when the last
+// left out). What is counted: committed, aborted, removed (members, without those that left), removed-early (until
+// the programs are told to end), removed-ms (when the last
 // one was), simulated-ms, and each probe and effect (harness/triggers.hpp).
 void read_expectation(ScenarioReader& reader, Scenario& scenario);
 std::string to_text(const Expectation& expected);
 Expectation nobody_removed();
+Expectation removals(std::uint64_t members);  // exactly so many, until the programs are told to end
+Expectation no_aborts();
+Expectation ends_until(Instant latest);
 
 // Oracle `expect`. Empty: the run was as the scenario says.
 sim::Violation check_expectations(const Scenario& scenario, const Verdict& verdict);

@@ -107,8 +107,7 @@ public:
         v.reduce_time = reduce_time();
         v.effects = world_.effects_counted();
         v.machine_bytes_most = world_.machine_bytes_most();
-        v.removed = removed_;
-        v.last_removal = last_removal_;
+        v.removals = removals_;
         v.hashes = world_.trace().hashes();
         v.explanation = explanation_;
         v.stillness = stillness_.most_needed();
@@ -169,8 +168,7 @@ public:
         const auto mates = static_cast<std::uint64_t>(record.decision().removal().mates_size());
         const bool left = cause_of(record.decision().cause()).kind == CauseKind::left;
         if (left && mates == 0) return;
-        removed_ += mates + (left ? 0 : 1);
-        last_removal_ = world_.now();
+        removals_.insert(removals_.end(), mates + (left ? 0 : 1), world_.now());
     }
     void logged(const std::string& text) override {
         rings_.logged(text);
@@ -542,8 +540,7 @@ private:
     std::set<std::uint64_t> process_seeds_;  // all used ones: two processes must never be the same peer
     std::uint32_t master_count_ = 0;
     GangRecords gangs_;
-    std::uint64_t removed_ = 0;  // counted for expectations alone
-    Instant last_removal_ = 0;
+    std::vector<Instant> removals_;  // noted for expectations alone
     std::uint32_t starts_ = 0;
     std::uint64_t items_max_ = 0;
     std::uint64_t seed_;

@@ -53,8 +53,8 @@ struct Verdict {
     std::array<std::uint64_t, sim::effect_kinds> effects{};  // by index of core::Effect
     std::array<std::uint64_t, core::probe_count> probes{};
     std::uint64_t machine_bytes_most = 0;
-    std::uint64_t removed = 0;  // members that the master removed, without those that left
-    Instant last_removal = 0;
+    std::vector<Instant>
+        removals;                 // of members that the master removed, without those that left; for expectations alone
     std::uint32_t stillness = 0;  // longest time without progress after the faults, in per cent of the bound
     std::string explanation;
     std::vector<std::uint64_t> hashes;

@@ -375,6 +375,7 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_revocations(s, on);
     draw_liars(s, options, on);
     draw_away(s, on);
+    draw_mild(s, options, on);
     s.limits.peers_max = std::max(s.limits.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     fit_collectives(s);
     fit_search(s);

@@ -275,6 +275,7 @@ enum FaultClass : std::uint32_t {
     class_even = 524288,
     class_liars = 1048576,
     class_nat = 2097152,
+    class_mild = 16777216,
     class_gangs = 4194304,  // only if it is named: gangs wherever they fit, in place of a core
     class_hosts = 8388608,  // only if it is named: peers share hosts in every run of three and more
 };

@@ -400,6 +400,10 @@ void fit_beside(Scenario& s) {
     // Its calls come at any time, so a short limit would take them for calls that cross.
     if (s.timeouts.vote != 0 && s.timeouts.vote < usual_vote_limit(s)) w.beside = 0;
     if (w.beside == 0) return;
+    // A fault may hold up the collectives of one thread for long, while the others wait with an update.
+    if (s.timeouts.vote != 0 && !s.faults.empty())
+        s.timeouts.vote =
+            std::max(s.timeouts.vote, usual_vote_limit(s) + s.timeouts.starved_for_good() + s.timeouts.grace());
     if (w.tags != 0) w.sync = false;
     w.async_sync = false;
     if (!w.beside_queued || w.beside_asks == 0 || w.beside_crossed) w.optimize_per_mille = 0;
@@ -412,6 +416,7 @@ void fit_liars(Scenario& s) {
     w.mismatch_per_mille = w.schema_per_mille = w.hasty_revision_per_mille = 0;
     w.odd_strategy_per_mille = w.cross_per_mille = 0;
     w.checkpoints = false;
+    if (s.timeouts.vote != 0) w.beside = 0;  // a liar may hold up collectives for longer than the limit
     s.world.wrong_chunks_per_million = s.world.long_texts_per_million = 0;
     for (PeerPlan& plan : s.peers) plan.gang = {};
 }

@@ -38,7 +38,8 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
                  {"nat", class_nat},
                  {"gangs", class_gangs},
                  {"hosts", class_hosts},
-                 {"all", class_gangs - 1}};
+                 {"mild", class_mild},
+                 {"all", (class_gangs - 1) | class_mild}};
     classes = 0;
     for (std::size_t at = 0; at <= names.size();) {
         const std::size_t comma = std::min(names.find(',', at), names.size());

@@ -1,0 +1,267 @@
+// Mild worlds (draw_mild.cpp) with paths on which one slice or chunk takes seconds.
+#include "harness/expectations.hpp"
+#include "harness/mild_world.hpp"
+#include "harness/settle.hpp"
+
+#include <algorithm>
+
+namespace pccl::harness::mild {
+
+using namespace core;
+using sim::Draw;
+
+namespace {
+
+constexpr std::uint32_t turns_without_end = 10'000;
+// How many turns a program has in such a run. More of them take time and show nothing new.
+constexpr Duration turns_in_run = 30;
+
+// What leaves `member` is slow. If `far` is not 0, its successor `next` is so far from the master.
+void set_narrow(Scenario& s, std::uint32_t member, std::uint32_t next, std::int64_t rate, Duration far) {
+    sim::NetworkParameters& n = s.world.network;
+    n.rate_low = n.rate_high = 12'500'000;
+    n.region_latency.assign(9, n.latency_high);
+    n.region_rate.assign(9, 0);
+    n.region_rate[3] = n.region_rate[5] = rate;
+    n.regions.assign(s.peers.size() + 1, 0);
+    n.regions[member] = 1;
+    if (far == 0) return;
+    n.regions[next] = 2;
+    n.region_latency[2] = n.region_latency[6] = far;
+}
+
+// A slice or chunk of so many bytes takes a part of the peer time-out, or a few of them, if so many share the path.
+std::uint32_t unit_of(const Scenario& s, Draw& draw, std::int64_t rate, std::int64_t streams) {
+    const std::int64_t together = rate * (share(s.timeouts.peer, draw, 200, 4'000) / millisecond) / 1'000;
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(together / streams / 8 * 8, 2'048, 1 << 20));
+}
+
+// The queue of a path with so many streams does not delay heartbeats for long.
+void set_windows(Scenario& s, std::int64_t rate, std::int64_t streams) {
+    const std::int64_t window = rate * (s.timeouts.peer / second) / 8 / streams;
+    s.world.network.window_low = s.world.network.window_high = std::clamp<std::int64_t>(window, 1'000, 16'000);
+}
+
+}  // namespace
+
+Duration share(Duration time, Draw& draw, std::int64_t least_per_mille, std::int64_t most_per_mille) {
+    return time / 1000 * draw.between(least_per_mille, most_per_mille);
+}
+
+Fault fault(FaultKind kind, Instant at, Duration duration, std::uint32_t a, std::uint32_t b) {
+    Fault f;
+    f.kind = kind;
+    f.at = at;
+    f.duration = duration;
+    f.a = a;
+    f.b = b;
+    return f;
+}
+
+void begin_anew(Scenario& s, Draw& draw, std::uint32_t members) {
+    s.faults.clear();
+    s.core.clear();
+    s.expectations.clear();
+    s.claim = Claim::all_end;
+    s.world = {};
+    s.limits = small_limits();
+    if (draw.chance(300'000)) s.limits.vote_input_bytes_max = Limits{}.vote_input_bytes_max;
+    if (draw.chance(300'000)) s.limits.pairwise_bytes_max = Limits{}.pairwise_bytes_max;
+    s.timeouts = {};
+    s.uneven_limits = s.even = false;
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_high = draw.log_uniform(100 * microsecond, 40 * millisecond);
+    n.latency_low = draw.log_uniform(100 * microsecond, n.latency_high);
+    s.timeouts.peer = draw.between(1000, 6000) * millisecond;
+    PeerPlan plan;
+    plan.stripes = draw.chance(700'000) ? 1 : draw.number(2, 4);
+    plan.turns = turns_without_end;
+    s.peers.assign(members, plan);
+    for (PeerPlan& peer : s.peers) peer.start = draw.between(0, 300 * millisecond);
+    Workload& w = s.workload;
+    w = {};
+    w.sync = draw.chance(400'000);
+    w.pump = draw.chance(400'000);
+    w.tags = draw.number(1, 2);
+    w.elements_max = static_cast<std::uint32_t>(draw.log_uniform(1, 400));
+    s.stop_after = second;
+}
+
+void lasts(Scenario& s, Duration time) {
+    s.chaos_end = time;
+    s.workload.compute_max = std::clamp<Duration>(time / turns_in_run, millisecond, 1500 * millisecond);
+}
+
+void lasts(Scenario& s, Duration time, std::uint64_t removed) {
+    lasts(s, time);
+    s.expectations.push_back(removals(removed));
+}
+
+// Operations that take a minute on a narrow edge. One member dies in the middle and leaves the path full; or all
+// connections of that edge break at once, once or twice; or they break early for a while, and then nothing gets through.
+void draw_narrow_edge(Scenario& s, Draw& draw) {
+    begin_anew(s, draw, draw.chance(700'000) ? 2 : 3);
+    const std::uint32_t members = members_of(s);
+    const std::int64_t rate = draw.log_uniform(10'000, 100'000);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(millisecond, 30 * millisecond);
+    const std::uint32_t narrow = draw.number(1, members), next = 1 + narrow % members;
+    set_narrow(s, narrow, next, rate, draw.chance(300'000) ? draw.between(100, 400) * millisecond : 0);
+    s.timeouts.peer = draw.chance(500'000) ? 10 * second : draw.between(2, 10) * second;
+    s.timeouts.dial = s.timeouts.peer / 4;  // an outage ends in the middle of one
+    s.world.symbolic = true;
+    const std::uint32_t stripes = draw.chance(400'000) ? 1 : draw.number(2, 8);
+    set_slices(s, unit_of(s, draw, rate, stripes));
+    set_windows(s, rate, stripes);
+    s.limits.payload_bytes_max = Limits{}.payload_bytes_max;
+    for (PeerPlan& peer : s.peers) peer.stripes = stripes, peer.turns = 4;
+    Workload& w = s.workload;
+    w.sync = false;
+    w.f32_sum = true;
+    w.tags = draw.number(1, 3);
+    w.world_min = 2;
+    const Duration takes = draw.between(10, 60) * second;
+    w.elements_max = w.elements_min = static_cast<std::uint32_t>(rate * (takes / second) / 8);
+    const Instant middle = begun + draw.between(second, takes);
+    bool all_stay = true;
+    switch (draw.number(members == 3 ? 0 : 1, 2)) {
+    case 0:
+        s.faults.push_back(fault(FaultKind::crash_peer, middle, 0, 1 + (narrow + draw.number(0, 1)) % members));
+        s.faults.back().value = draw.number(0, 1);
+        s.faults.back().forever = true;
+        all_stay = false;  // it may be no member yet, or none any more
+        break;
+    case 1:
+        s.faults.push_back(fault(FaultKind::flap, middle, draw.between(50, 400) * millisecond, narrow, next));
+        s.faults.back().value = static_cast<std::uint64_t>(draw.log_uniform(100, 2'000));
+        s.faults.back().again = draw.number(0, 1);
+        s.faults.back().every = share(s.timeouts.peer, draw, 1'000, 4'000);
+        if (stripes == 1 && draw.chance(500'000)) {
+            // And what is sent again gets through in pieces.
+            const Duration still = share(s.timeouts.peer, draw, 400, 900);
+            s.faults.push_back(fault(FaultKind::stall, middle + s.timeouts.peer, still, narrow, aim_named));
+            s.faults.back().value = draw.bits();
+            s.faults.back().again = draw.number(0, 2);
+            s.faults.back().every = draw.between(second, s.timeouts.peer);
+        }
+        break;
+    default:
+        // Both together are shorter than the peer time-out.
+        s.faults.push_back(fault(FaultKind::flap, middle, share(s.timeouts.peer, draw, 50, 400), narrow, next));
+        s.faults.back().value =
+            static_cast<std::uint64_t>(rate * (share(s.timeouts.peer, draw, 300, 600) / millisecond) / 1'000);
+        s.faults.push_back(fault(FaultKind::cut_pair, middle + s.faults.back().duration,
+                                 share(s.timeouts.peer, draw, 100, 450), narrow, next));
+        break;
+    }
+    lasts(s, middle + 12 * s.timeouts.peer + second);
+    if (all_stay) s.expectations.push_back(removals(0));
+    if (all_stay && members == 2) s.expectations.push_back(no_aborts());  // there is no other ring
+    w.compute_max = 100 * millisecond;
+}
+
+// Members that come later fetch a state over slow paths. Nobody is stuck as long as bytes of it arrive.
+void draw_narrow_holders(Scenario& s, Draw& draw) {
+    begin_anew(s, draw, draw.number(2, 7));
+    const std::uint32_t members = members_of(s);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(5 * millisecond, 70 * millisecond);
+    s.timeouts.peer = draw.chance(500'000) ? 10 * second : draw.between(4, 10) * second;
+    const std::uint32_t stripes = draw.chance(500'000) ? 1 : draw.number(2, 4);
+    const std::int64_t rate = draw.log_uniform(20'000, 200'000);
+    if (draw.chance(500'000)) {
+        n.rate_low = n.rate_high = rate;
+    } else {
+        // The window of each connection is what bounds it.
+        n.window_low = n.window_high = std::clamp<std::int64_t>(rate * 2 * n.latency_high / second, 1'500, 16'000);
+    }
+    Workload& w = s.workload;
+    w.tags = draw.chance(500'000) ? 0 : 1;
+    w.elements_max = 8;
+    w.sync = true;
+    w.entries = draw.number(1, 4);
+    if (draw.chance(400'000)) w.own_entries_per_mille = 1'000;
+    const std::int64_t bytes = rate * draw.between(2, 10) * (s.timeouts.peer / second);
+    w.state_elements_max = static_cast<std::uint32_t>(std::clamp<std::int64_t>(bytes / 8 / w.entries, 2'000, 1 << 20));
+    w.state_elements_min = w.state_elements_max / 2 + 1;
+    s.limits.payload_bytes_max = Limits{}.payload_bytes_max;
+    const std::int64_t streams = n.rate_low == rate ? static_cast<std::int64_t>(stripes) * (members - 1) : 1;
+    s.limits.chunk_bytes = unit_of(s, draw, rate, streams);
+    if (n.rate_low == rate) set_windows(s, rate, streams);
+    const std::uint32_t first = draw.chance(500'000) ? members : draw.number(1, members - 1);
+    for (std::uint32_t i = 0; i < members; ++i) {
+        s.peers[i].stripes = stripes;
+        s.peers[i].start = i < first ? 0 : draw.between(0, 5 * second);
+        s.peers[i].turns = first == members ? 1 : 6;
+    }
+    if (draw.chance(400'000)) {
+        const std::uint32_t a = draw.number(1, members);
+        s.faults.push_back(fault(FaultKind::stall, begun + draw.between(0, 20 * second),
+                                 share(s.timeouts.peer, draw, 100, 450), a, aim_named));
+        s.faults.back().value = draw.bits();
+        s.faults.back().again = draw.number(0, 3);
+        s.faults.back().every = 2 * s.timeouts.peer;
+    }
+    lasts(s, begun + 10 * second, 0);
+    s.chaos_end = std::max(s.chaos_end, busy_time(s));
+}
+
+// Each connection of a narrow edge breaks in its second slice, for good: the first one gets through each time. One that broke
+// sooner would be flapping.
+void draw_second_slices(Scenario& s, Draw& draw) {
+    begin_anew(s, draw, 2);
+    sim::NetworkParameters& n = s.world.network;
+    n.latency_low = n.latency_high = draw.log_uniform(millisecond, 10 * millisecond);
+    s.timeouts.peer = draw.between(3, 8) * second;
+    const std::uint32_t slice = 8 * draw.number(250, 1'000);
+    set_slices(s, slice);
+    s.limits.chunk_bytes = slice;
+    s.limits.payload_bytes_max = 2 * slice;
+    n.rate_low = n.rate_high = slice * second / share(s.timeouts.peer, draw, 350, 600);
+    n.window_low = n.window_high = 512;
+    Workload& w = s.workload;
+    w.sync = false;
+    w.f32_sum = true;
+    w.tags = draw.number(1, 5);
+    s.limits.concurrent_ops = draw.number(1, w.tags);
+    s.limits.pairwise_bytes_max = 0;
+    w.elements_min = w.elements_max = draw.number(4, 14) * slice / 4;
+    for (PeerPlan& peer : s.peers) peer.stripes = 1, peer.start = 0, peer.turns = 2;
+    s.faults.push_back(fault(FaultKind::snap, 0, millisecond, draw.number(1, 2), 0));
+    s.faults.back().b = 3 - s.faults.back().a;
+    s.faults.back().value = slice + slice / 4 + 600 + draw.below(slice / 2);
+    s.faults.back().forever = true;
+    lasts(s, 2 * busy_time(s), 0);
+    w.compute_max = 10 * millisecond;
+    s.expectations.push_back(no_aborts());
+}
+
+// One of two connections of an edge stalls once. From then on it carries its share again.
+void draw_stripe_that_stalls(Scenario& s, Draw& draw) {
+    begin_anew(s, draw, 2);
+    const std::int64_t rate = draw.log_uniform(200'000, 2'000'000);
+    s.world.network.flow_rate = rate;
+    s.world.network.latency_low = s.world.network.latency_high = draw.log_uniform(100 * microsecond, 5 * millisecond);
+    s.world.symbolic = true;
+    s.timeouts.peer = draw.between(2, 4) * second;
+    s.limits.slice_bytes = s.limits.eager_bytes = 65'536;
+    s.limits.pairwise_bytes_max = 0;
+    Workload& w = s.workload;
+    w.sync = false;
+    w.tags = 1;
+    w.f32_sum = true;
+    const Duration each = draw.between(1'500, 3'000) * millisecond;
+    // A stripe that stalled is tried again after a few peer time-outs.
+    const auto turns = static_cast<std::uint32_t>(14 * s.timeouts.peer / each);
+    w.elements_min = w.elements_max = static_cast<std::uint32_t>(2 * rate * (each / millisecond) / 1000 / 4);
+    for (PeerPlan& peer : s.peers) peer.stripes = 2, peer.start = 0, peer.turns = turns;
+    s.faults.push_back(
+        fault(FaultKind::stall, begun, share(s.timeouts.peer, draw, 300, 750), draw.number(1, 2), aim_named));
+    s.faults.back().value = draw.bits();
+    lasts(s, begun + turns * each, 0);
+    w.compute_max = millisecond;
+    s.expectations.push_back(no_aborts());
+    s.expectations.push_back(ends_until(turns * each * 135 / 100 + 2 * s.faults.back().duration + second));
+}
+
+}  // namespace pccl::harness::mild
