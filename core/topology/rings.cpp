@@ -95,7 +95,9 @@ bool Rings::edge_failed_long(const Uuid& from, const Uuid& to, Duration grace) {
             return own || (member(a) && member(b));
         };
         const auto more = static_cast<Duration>(std::min(edges_.marks(turn_.now, counts), marks_counted));
-        edges_.mark(from, to, turn_.now + (8 + 2 * more) * patience);
+        // Each of them may take the peer time-out, however soon this one was found.
+        const Duration each = std::max(patience, turn_.timeouts.peer);
+        edges_.mark(from, to, turn_.now + 8 * patience + 2 * more * each);
         turn_.log(LogLevel::warn, formatted("peer {} cannot reach peer {}", short_name(from), short_name(to)));
     }
     return true;
