@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -24,7 +23,7 @@ std::uint64_t this_process() { return descriptors::fork_generation() + 1; }
 struct CallbackThread::State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::function<void()>> waiting;
+    Prepared waiting;
     bool stopping = false;
     std::thread thread;
 
@@ -61,10 +60,16 @@ void CallbackThread::start() {
     state_->thread = std::thread([state = state_] { state->run(); });
 }
 
-void CallbackThread::push(std::function<void()> callback) {
+CallbackThread::Prepared CallbackThread::prepare(std::function<void()> callback) {
+    Prepared prepared;
+    prepared.push_back(std::move(callback));
+    return prepared;
+}
+
+void CallbackThread::push(Prepared callback) noexcept {
     {
         const std::lock_guard lock(state_->mutex);
-        state_->waiting.push_back(std::move(callback));
+        state_->waiting.splice(state_->waiting.end(), callback);
     }
     state_->changed.notify_all();
 }

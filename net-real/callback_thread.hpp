@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
+#include <utility>
 
 namespace pccl::real {
 
@@ -19,9 +21,13 @@ public:
     // Any thread. Does nothing if the thread runs, or after finish(). Throws std::system_error if no thread can be
     // started.
     void start();
-    // Any thread, after start(). Does not wait. After finish() the callback runs only if an earlier one is still
-    // running.
-    void push(std::function<void()> callback);
+    // One callback, with the memory that its place in the queue needs.
+    using Prepared = std::list<std::function<void()>>;
+    static Prepared prepare(std::function<void()> callback);
+    // Any thread, after start(). Does not wait, and needs no memory. After finish() the callback runs only if an
+    // earlier one is still running.
+    void push(Prepared callback) noexcept;
+    void push(std::function<void()> callback) { push(prepare(std::move(callback))); }
     // Returns when all callbacks have run. Within a callback (of any CallbackThread) it cannot wait for that: it
     // returns at once, and the thread ends after the remaining callbacks. Idempotent.
     void finish();

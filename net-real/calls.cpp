@@ -42,17 +42,19 @@ std::optional<core::Command> Calls::complete(core::Ticket ticket, core::Completi
     CallRef call;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = open_.find(ticket);
-        if (found == open_.end()) return std::nullopt;
-        call = std::move(found->second);
-        open_.erase(found);
+        auto taken = open_.extract(ticket);
+        if (taken.empty()) return std::nullopt;
+        call = taken.mapped();
         if (call->second) {
             if (completion.result == core::Result::success) {
                 core::Command second = std::move(*call->second);
                 call->second.reset();
                 const core::Ticket fresh = next_ticket_++;
                 std::visit([fresh](auto& any) { any.ticket = fresh; }, second);
-                open_.emplace(fresh, std::move(call));
+                // The call goes back in the same node: without memory it would be in no table, and its caller would
+                // wait for ever.
+                taken.key() = fresh;
+                open_.insert(std::move(taken));
                 return second;
             }
             call->first_failed = true;

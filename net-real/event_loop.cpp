@@ -32,6 +32,15 @@ constexpr std::uint64_t inline_turn_bytes = 8u << 20;
 // If waking the loop failed, the loop itself looks for posted tasks this often.
 constexpr core::Duration look_interval = core::second;
 
+// Never empty, because an empty reason means a requested stop.
+std::string reason_of(const char* failure) noexcept {
+    try {
+        return std::string("the I/O thread failed: ") + failure;
+    } catch (const std::exception&) {
+        return "out of memory";  // at most 15 characters: a string holds these without an allocation
+    }
+}
+
 }  // namespace
 
 core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
@@ -140,9 +149,9 @@ void EventLoop::Impl::thread_main() {
         run();
         reason = halt_reason_;
     } catch (const std::exception& failure) {
-        reason = std::string("the I/O thread failed: ") + failure.what();
+        reason = reason_of(failure.what());
     } catch (...) {
-        reason = "the I/O thread failed";
+        reason = reason_of("unknown exception");
     }
     tear_down();
     thread_ends();
@@ -151,6 +160,9 @@ void EventLoop::Impl::thread_main() {
         ended_ = true;
         posted_.clear();
     }
+    // If a task failed, the rest of its batch is here. Others may wait for these tasks (in_run()).
+    posted_now_.clear();
+    computed_now_.clear();
     try {
         client_.ended(reason);
     } catch (...) {
@@ -453,19 +465,26 @@ bool EventLoop::Impl::submit(Workers& workers, std::function<Computed()> work) {
         computed_.reserve(computed_.size() + computing_ + 1);
         ++computing_;
     }
-    const bool submitted = workers.submit([this, work = std::move(work)]() noexcept {
-        Computed done;
-        try {
-            done = work();
-        } catch (...) {
-            done.failed = true;
-        }
-        computed(std::move(done));
-    });
-    if (submitted) return true;
-    const std::lock_guard lock(posted_mutex_);
-    --computing_;
-    return false;
+    const auto take_back = [this] {
+        const std::lock_guard lock(posted_mutex_);
+        --computing_;
+    };
+    try {
+        const bool submitted = workers.submit([this, work = std::move(work)]() noexcept {
+            Computed done;
+            try {
+                done = work();
+            } catch (...) {
+                done.failed = true;
+            }
+            computed(std::move(done));
+        });
+        if (!submitted) take_back();
+        return submitted;
+    } catch (...) {
+        take_back();
+        throw;
+    }
 }
 
 // Called by a worker.
@@ -551,13 +570,14 @@ void EventLoop::Impl::allocate(const core::AllocateBuffer& effect) {
         return;
     }
     try {
-        PendingFile making;
+        PendingFile& making = files_[effect.buffer];
         making.bytes = effect.bytes;
         making.examine_at = now() + settings_.staging_patience / 2;
+        // Nothing may throw after this: the file's thread calls this object until the file is abandoned.
         making.file = StagingFile::begin(staging_directory_, static_cast<std::size_t>(effect.bytes),
                                          [this, id = effect.buffer] { post([this, id] { file_made(id); }); });
-        files_.emplace(effect.buffer, std::move(making));
     } catch (const std::exception&) {
+        files_.erase(effect.buffer);
         pending_.push_back(core::BufferAllocated{effect.buffer, false});
     }
 }

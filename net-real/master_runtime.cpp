@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <future>
 #include <mutex>
 #include <random>
@@ -222,7 +223,24 @@ struct MasterRuntime::State final : LoopClient {
         return true;
     }
     void ended(const std::string& reason) override {
-        if (!reason.empty()) log(Severity::err, "stopped: " + reason);
+        // Whatever fails below: others wait for the end.
+        struct Terminated {
+            State& state;
+            const bool by_itself;
+            ~Terminated() {
+                {
+                    const std::lock_guard lock(state.mutex);
+                    state.terminated = true;
+                    state.failed = by_itself;
+                }
+                state.changed.notify_all();
+            }
+        } const terminated_at_last{*this, !reason.empty()};
+        try {
+            if (!reason.empty()) log(Severity::err, "stopped: " + reason);
+        } catch (const std::exception&) {
+            // No memory: without the line. The journal must be ended.
+        }
         if (store != nullptr) {
             // A master that halted has waited for the disk long enough.
             const auto patience = reason.empty() ? JournalStore::close_time : std::chrono::seconds(1);
@@ -238,12 +256,6 @@ struct MasterRuntime::State final : LoopClient {
                     "members: " +
                         error + "; end it with pccl-master end");
         }
-        {
-            const std::lock_guard lock(mutex);
-            terminated = true;
-            failed = !reason.empty();
-        }
-        changed.notify_all();
     }
 };
 

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <exception>
 #include <future>
 #include <mutex>
 #include <random>
@@ -161,10 +162,17 @@ struct PeerRuntime::State final : LoopClient {
         if (log_enabled(severity)) log_line(severity, name(), text, settings.log);
     }
     void ended(const std::string& reason) override {
-        if (!reason.empty()) log(Severity::err, reason);
+        core::Completion lost;
+        lost.result = core::Result::internal_error;
+        try {
+            if (!reason.empty()) log(Severity::err, reason);
+            lost = failed(lost.result,
+                          reason.empty() ? "the communicator was closed" : "the communicator is lost: " + reason);
+        } catch (const std::exception&) {
+            // No memory: without a text. The waiting calls must return.
+        }
         set_attributes(core::Attributes{});
-        calls.fail_all(failed(core::Result::internal_error,
-                              reason.empty() ? "the communicator was closed" : "the communicator is lost: " + reason));
+        calls.fail_all(lost);
     }
 
     core::Completion run(core::Command command, std::optional<core::Command> second, bool* first_failed,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <exception>
 #include <utility>
 
 namespace pccl::c_api {
@@ -290,23 +291,36 @@ void Communicator::give_back(LaunchedMap::node_type launched) noexcept {
 
 Outcome Communicator::await_then(std::uint64_t tag, Then then) {
     callbacks_.start();
-    auto launched = std::make_shared<LaunchedMap::node_type>();
-    if (Outcome taken = take_launched(tag, *launched); taken.result != pcclSuccess) return taken;
+    struct Awaited {
+        LaunchedMap::node_type launched;
+        Outcome outcome;
+        core::Completion known;
+    };
+    auto awaited = std::make_shared<Awaited>();
+    // The closure holds the communicator: a callback may destroy it while further callbacks wait in the queue. It is
+    // made here, because the I/O thread must be able to queue it even if memory is short.
+    auto callback = std::make_shared<real::CallbackThread::Prepared>(real::CallbackThread::prepare(
+        [self = shared_from_this(), awaited, then = std::move(then)] { then(awaited->outcome, awaited->known); }));
+    if (Outcome taken = take_launched(tag, awaited->launched); taken.result != pcclSuccess) return taken;
     try {
         core::CommandAwait command;
         command.tag = tag;
-        runtime()->call_then(
-            command, [self = shared_from_this(), launched, then = std::move(then)](const core::Completion& completion) {
-                *launched = {};  // release the caller's memory before its callback runs
-                core::Completion known;
-                if (completion.result == core::Result::success) known = completion;
-                // The closure holds the communicator: a callback may destroy it while further callbacks wait in the
-                // queue.
-                self->callbacks_.push(
-                    [self, then, outcome = self->from(completion), known = std::move(known)] { then(outcome, known); });
-            });
+        runtime()->call_then(command, [self = shared_from_this(), awaited,
+                                       callback](const core::Completion& completion) {
+            awaited->launched = {};  // release the caller's memory before its callback runs
+            const bool succeeded = completion.result == core::Result::success;
+            try {
+                awaited->outcome = self->from(completion);
+                if (succeeded) awaited->known = completion;
+            } catch (const std::exception&) {
+                // No memory: the result without its text, and no success without its members.
+                awaited->known = {};
+                awaited->outcome.result = succeeded ? pcclInternalError : static_cast<pcclResult_t>(completion.result);
+            }
+            self->callbacks_.push(std::move(*callback));
+        });
     } catch (...) {
-        if (!launched->empty()) give_back(std::move(*launched));
+        if (!awaited->launched.empty()) give_back(std::move(awaited->launched));
         throw;
     }
     return success();

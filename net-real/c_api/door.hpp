@@ -5,6 +5,7 @@
 #include "core/base/format.hpp"
 #include "net-real/c_api/communicator.hpp"
 
+#include <exception>
 #include <utility>
 
 namespace pccl::c_api {
@@ -52,7 +53,11 @@ pcclResult_t await_then(const char* function, const char* waiting, const pcclAsy
             return live.await_then(
                 handle->tag, [&live, waiting, then](const Outcome& outcome, const core::Completion& completion) {
                     if (outcome.result != pcclSuccess) {
-                        live.remember(core::formatted("{}: {}", waiting, outcome.message));
+                        try {
+                            live.remember(core::formatted("{}: {}", waiting, outcome.message));
+                        } catch (const std::exception&) {
+                            // No memory: without the message. The callback must be called.
+                        }
                         report(waiting, outcome.result, outcome.who.c_str(), outcome.message.c_str());
                     }
                     then(outcome, completion);

@@ -195,14 +195,16 @@ struct Counted {
     std::atomic<int> calls{0};
     pcclComm_t* to_destroy = nullptr;
     pcclResult_t destroyed = pcclInternalError;
+    pcclResult_t result = pcclSuccess;  // of the last call
     std::mutex mutex;
     std::condition_variable changed;
 
-    static void called(pcclResult_t, const pcclReduceInfo_t*, const char*, void* user) {
+    static void called(pcclResult_t outcome, const pcclReduceInfo_t*, const char*, void* user) {
         auto& self = *static_cast<Counted*>(user);
         if (pcclComm_t* comm = std::exchange(self.to_destroy, nullptr)) self.destroyed = pcclDestroyCommunicator(comm);
         const std::lock_guard lock(self.mutex);
         ++self.calls;
+        self.result = outcome;
         self.changed.notify_all();
     }
     bool reached(int count) {
@@ -410,13 +412,16 @@ constexpr std::size_t large_copy = 4u << 20;
 std::atomic<bool> copies_are_slow{false};
 std::atomic<int> slow_copies{0};
 std::atomic<bool> workers_have_no_memory{false};
+std::atomic<bool> io_threads_have_no_memory{false};
 thread_local int allocations_left = -1;  // of this thread; -1: no limit
 
-bool on_worker() {
+bool this_thread_is(const char* other) {
     char name[16] = "";
     prctl(PR_GET_NAME, name);
-    return std::strcmp(name, "pccl-work") == 0;
+    return std::strcmp(name, other) == 0;
 }
+
+bool on_worker() { return this_thread_is("pccl-work"); }
 
 }  // namespace
 
@@ -440,6 +445,7 @@ extern "C" __attribute__((visibility("default"))) void* memmove(void* target, co
 __attribute__((noinline)) void* operator new(std::size_t size) {
     if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
     if (workers_have_no_memory && on_worker()) throw std::bad_alloc();
+    if (io_threads_have_no_memory && this_thread_is("pccl-io")) throw std::bad_alloc();
     if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
     throw std::bad_alloc();
 }
@@ -501,6 +507,22 @@ TEST_CASE("a call that runs out of memory fails, and what was launched can still
         other.join();
         CHECK(values == std::array<float, 2>{3, 3});
     }
+}
+
+TEST_CASE("callbacks are called although the I/O thread has no memory") {
+    LocalRun run(2);
+    float value = 1;
+    const pcclReduceDescriptor_t descriptor = describe(1, 1);
+    pcclAsyncReduceOp_t handle{};
+    REQUIRE(pcclAllReduceAsync(&value, &value, &descriptor, run[0], &handle) == pcclSuccess);
+    Counted counted;
+    REQUIRE(pcclAwaitAsyncReduceThen(&handle, &Counted::called, &counted) == pcclSuccess);
+    io_threads_have_no_memory = true;
+    bool pending = false;
+    CHECK(pcclArePeersPending(run[0], &pending) == pcclInternalError);
+    CHECK(counted.reached(1));
+    io_threads_have_no_memory = false;
+    CHECK(counted.result == pcclInternalError);
 }
 
 TEST_CASE("workers without memory still hash and copy") {
