@@ -40,7 +40,8 @@ void after_fork_in_child() {
 
 }  // namespace
 
-void install() {
+// See make_logger() in log.cpp.
+[[gnu::constructor]] void install() {
     static const int done = [] {
         registry();
         return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);

@@ -118,6 +118,7 @@ private:
     // thread
     struct Live;
     static Live& live();
+    [[gnu::constructor]] static void make_live();
     static void end_tls();
     void thread_begins();
     void thread_ends();

@@ -49,6 +49,9 @@ Logger& logger() {
     return *the_one;
 }
 
+// When the library is loaded. A child that was forked while another thread made it would wait for that thread for ever.
+[[gnu::constructor]] void make_logger() { logger(); }
+
 std::string timestamp() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();

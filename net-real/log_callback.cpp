@@ -91,6 +91,9 @@ Delivery& delivery() {
     return *the_one;
 }
 
+// See make_logger() in log.cpp.
+[[gnu::constructor]] void make_delivery() { delivery(); }
+
 }  // namespace
 
 void set_log_callback(LogCallback given) {

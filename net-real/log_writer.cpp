@@ -155,6 +155,9 @@ Writer& writer() {
     return *the_one;
 }
 
+// See make_logger() in log.cpp.
+[[gnu::constructor]] void make_writer() { writer(); }
+
 }  // namespace
 
 LogWriterUse::LogWriterUse() {

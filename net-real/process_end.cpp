@@ -44,6 +44,9 @@ EventLoop::Impl::Live& EventLoop::Impl::live() {
     return *the_one;
 }
 
+// See make_logger() in log.cpp.
+void EventLoop::Impl::make_live() { live(); }
+
 // OpenSSL is about to free its tables: the process ends, and the host has used OpenSSL before this library. As if the
 // process had been killed: the machines learn nothing, so no run ends, and other ends see closed connections.
 void EventLoop::Impl::end_tls() {
