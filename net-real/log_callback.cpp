@@ -103,7 +103,8 @@ void set_log_callback(LogCallback given) {
     Delivery& d = delivery();
     std::unique_lock lock(d.mutex);
     if (in_callback) {
-        d.callback = callback;
+        // While the thread ends, no callback may be set: nobody would deliver its lines.
+        if (!d.stopping) d.callback = callback;
         return;
     }
     d.changed.wait(lock, [&] { return !d.replacing; });

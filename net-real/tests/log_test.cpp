@@ -236,6 +236,25 @@ TEST_CASE("a log callback that was replaced gets no further line, and one that t
     for (const auto& [counter, when_replaced] : replaced) CHECK(counter->load() == when_replaced);
 }
 
+TEST_CASE("a callback that sets itself again while it is removed does not stay") {
+    // Only a line that nobody takes shows that the callback is not set. Until then each try is one more line.
+    const auto wait_until_removed = [] {
+        while (give_to_callback(Severity::info, "a try")) std::this_thread::yield();
+    };
+    std::function<void(int, const char*)> callback;
+    callback = [&](int, const char* line) {
+        const std::string text = line;
+        if (text != "first" && text != "second") return;
+        wait_until_removed();
+        set_log_callback(callback);
+        if (text == "first") give_to_callback(Severity::info, "second");
+    };
+    set_log_callback(callback);
+    REQUIRE(give_to_callback(Severity::info, "first"));
+    set_log_callback(nullptr);
+    CHECK_FALSE(give_to_callback(Severity::info, "third"));
+}
+
 TEST_CASE("a standard error whose reader is gone ends nobody") {
     std::array<int, 2> ends{};
     REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
