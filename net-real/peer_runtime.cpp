@@ -190,8 +190,8 @@ struct PeerRuntime::State final : LoopClient {
                 if (std::exchange(before, computed) == computed && !loop->computes())
                     return failed(core::Result::internal_error, "no answer in time");
             }
-        } else {
-            wait_for_outcome(*call);
+        } else if (auto refused = wait_for_outcome(*call)) {
+            return std::move(*refused);
         }
         if (first_failed != nullptr) *first_failed = call->first_failed;
         return std::move(call->completion);
@@ -288,7 +288,7 @@ struct PeerRuntime::State final : LoopClient {
             if (connecting || in_run())
                 return core::failure(core::Result::invalid_usage,
                                      core::make_cause<core::CauseKind::connected_already>());
-            const auto ends = [&] { return given_up() || stopped || host_ends_wait(); };
+            const auto ends = [&] { return given_up() || stopped || host_ends_wait() || is_forked(); };
             std::string error;
             if (keys != nullptr) {
                 command.identity = keys->begin_membership(error);
@@ -309,6 +309,7 @@ struct PeerRuntime::State final : LoopClient {
         struct Over {
             State& state;
             ~Over() {
+                if (state.is_forked()) return;  // a thread that does not exist here may have held the lock
                 const std::lock_guard lock(state.enrol_mutex);
                 state.connecting = false;
             }
@@ -399,8 +400,10 @@ struct PeerRuntime::State final : LoopClient {
         }
     }
 
+    bool is_forked() const { return generation != descriptors::fork_generation(); }
+
     std::optional<core::Completion> refusal() const {
-        if (generation != descriptors::fork_generation()) {
+        if (is_forked()) {
             return failed(core::Result::invalid_usage,
                           "this process was forked after the communicator was made; create a new one here");
         }
@@ -412,15 +415,20 @@ struct PeerRuntime::State final : LoopClient {
     }
 
     // Has no limit, because the operation may use the caller's memory. A caller that gives up leaves the run first.
-    void wait_for_outcome(Calls::Call& call) {
+    // Nothing: the call has its completion.
+    std::optional<core::Completion> wait_for_outcome(Calls::Call& call) {
         if (has_wait_check()) {
             while (!Calls::wait(call, wait_check_interval)) {
-                if (!host_ends_wait()) continue;
+                const bool gives_up = host_ends_wait();
+                // The check may have forked. Nobody completes the call in the child.
+                if (auto refused = refusal()) return refused;
+                if (!gives_up) continue;
                 leave_at_once();
                 break;
             }
         }
         Calls::wait(call, std::nullopt);
+        return std::nullopt;
     }
 
     core::Completion leave_at_once() {
@@ -570,9 +578,7 @@ void PeerRuntime::stop() {
     state.calls.fail_all(failed(core::Result::internal_error, "the communicator was closed"));
 }
 
-bool PeerRuntime::in_forked_child() const {
-    return state_ != nullptr && state_->generation != descriptors::fork_generation();
-}
+bool PeerRuntime::in_forked_child() const { return state_ != nullptr && state_->is_forked(); }
 
 void PeerRuntime::abandon_in_child() {
     // The thread does not exist here and may have held any lock, so nothing is touched. The sockets are closed already.

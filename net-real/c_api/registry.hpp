@@ -55,7 +55,8 @@ public:
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&&) = delete;
     ~Lease() {
-        if (object_ && !foreign_) object_->end_lease();
+        // The wait check of a call may fork. The child must not touch the lock.
+        if (object_ && !foreign_ && !object_->belongs_to_another_process()) object_->end_lease();
     }
     explicit operator bool() const { return object_ != nullptr; }
     bool foreign() const { return foreign_; }  // made before a fork, by the parent

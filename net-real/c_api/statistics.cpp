@@ -45,6 +45,7 @@ private:
 }  // namespace
 
 void Communicator::remember(std::string message) noexcept {
+    if (belongs_to_another_process()) return;
     const std::lock_guard lock(message_mutex_);
     message_ = std::move(message);
 }

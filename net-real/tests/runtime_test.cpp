@@ -4,16 +4,19 @@
 #include "net-real/master_runtime.hpp"
 #include "net-real/peer_runtime.hpp"
 #include "net-real/settings.hpp"
+#include "net-real/wait_check.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -171,6 +174,44 @@ TEST_CASE("strangers on the ports harm nobody, also when descriptors run out") {
     REQUIRE(third->attributes().global_world == 3);
     set_log_threshold(Severity::warn);
 }
+
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer ends a forked child that uses threads
+TEST_CASE("a check that forks within a call: the call goes on in the parent, and fails in the child") {
+    static std::atomic<pid_t> child;
+    static bool ends_in_child;
+    auto master = make_master();
+    auto first = make_peer(master->port());
+    auto second = make_peer(master->port());
+    join(*first, *second);
+    for (const bool ends : {false, true}) {
+        child = 0;
+        ends_in_child = ends;
+        set_wait_check(
+            [](void*) {
+                if (child != 0) return false;
+                child = ::fork();
+                if (child != 0) return false;
+                ::alarm(60);  // ends a child that hangs
+                child = ::getpid();
+                return ends_in_child;
+            },
+            nullptr);
+        std::thread other([&] {
+            while (child == 0) std::this_thread::yield();
+            second->call(core::CommandUpdateTopology{});
+        });
+        const core::Completion completion = first->call(core::CommandUpdateTopology{});
+        if (child == ::getpid()) ::_exit(completion.result == core::Result::invalid_usage ? 0 : 1);
+        set_wait_check(nullptr, nullptr);
+        CHECK(completion.result == core::Result::success);
+        other.join();
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 0);
+    }
+}
+#endif
 
 TEST_CASE("idle communicators use no CPU") {
     auto master = make_master();

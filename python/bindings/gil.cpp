@@ -13,7 +13,8 @@ namespace {
 constexpr auto patience = std::chrono::seconds(3);
 
 std::atomic<unsigned long> main_thread{0};
-std::atomic<int> inside{0};
+std::atomic<int> inside{0};         // of all threads
+thread_local int own_inside = 0;    // of this thread: a signal handler may enter again
 std::atomic<bool> ending{false};    // from now on only the main thread may enter
 std::atomic<bool> given_up{false};  // threads that are still inside stay there
 
@@ -29,7 +30,10 @@ bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(s
 
 WithoutGil::WithoutGil() {
     const bool unwanted = ending.load() && !on_main_thread();
-    if (!unwanted) inside.fetch_add(1);
+    if (!unwanted) {
+        inside.fetch_add(1);
+        ++own_inside;
+    }
     state_ = PyEval_SaveThread();
     if (unwanted) sleep_for_ever();
 }
@@ -38,9 +42,10 @@ WithoutGil::~WithoutGil() {
     if (given_up.load() && !on_main_thread()) sleep_for_ever();
     PyEval_RestoreThread(state_);
     inside.fetch_sub(1);
+    --own_inside;
 }
 
-void nobody_is_inside() { inside.store(0); }
+void no_other_is_inside() { inside.store(own_inside); }
 
 void end_of_interpreter() {
     ending.store(true);

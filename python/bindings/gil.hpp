@@ -22,8 +22,8 @@ private:
     PyThreadState* state_;
 };
 
-// For a child of fork(), in which no other thread is inside.
-void nobody_is_inside();
+// For a child of fork(), which has only the calling thread. A signal handler within a waiting call may have forked.
+void no_other_is_inside();
 
 // On the main thread, at exit: waits until the other threads have the GIL back, for 3 seconds at most.
 void end_of_interpreter();

@@ -33,7 +33,7 @@ NB_MODULE(_native, module) {
     module.def("next_completed", &next_completed);
     module.def("stop_completions", &stop_completions);
     module.def("after_fork", [] {
-        nobody_is_inside();
+        no_other_is_inside();
         reset_completions();
     });
     module.def("version", [] {

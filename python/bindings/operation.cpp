@@ -60,6 +60,7 @@ void Operation::State::finish(pcclResult_t outcome, const pcclCollectiveInfo_t& 
 
 Operation::~Operation() {
     if (!is_launched()) {
+        if (state_->belongs_to_another_process()) return;
         const std::lock_guard lock(state_->mutex);
         state_->done = true;
         return;
@@ -77,13 +78,23 @@ void Operation::launched(pcclAsyncReduceOp_t handle, bool collective, std::share
 }
 
 void Operation::start() {
+    if (state_->belongs_to_another_process()) {
+        auto own = std::make_shared<State>();
+        own->finish(pcclInvalidUsage, {}, "this collective belongs to the process that called fork");
+        // Never destroyed: threads of the parent may have waited in it.
+        static_cast<void>(new std::shared_ptr<State>(std::move(state_)));
+        state_ = std::move(own);
+        started_ = true;
+        return;
+    }
     if (started_) return;
-    started_ = true;
     if (*closed_) {
+        started_ = true;
         state_->finish(pcclInvalidUsage, {}, "the communicator was closed before the outcome was asked for");
         return;
     }
     auto* kept = new std::shared_ptr<State>(state_);  // the callback's own share
+    started_ = true;
     const pcclResult_t result =
         collective_ ? pcclAwaitCollectiveThen(
                           &handle_,
@@ -107,11 +118,13 @@ void Operation::start() {
 }
 
 bool Operation::done() const {
+    if (state_->belongs_to_another_process()) return true;
     const std::lock_guard lock(state_->mutex);
     return state_->done;
 }
 
 bool Pending::done_or_dropped() const {
+    if (state_->belongs_to_another_process()) return true;
     const std::lock_guard lock(state_->mutex);
     return state_->done;
 }
@@ -137,10 +150,13 @@ bool Operation::wait(std::optional<double> timeout) {
             if (!signals) continue;
             lock.unlock();
             if (interruption.check()) break;
+            done = state.belongs_to_another_process();  // the handler may have forked
+            if (done) break;
             lock.lock();
         }
     }
     interruption.raise();
+    if (state.belongs_to_another_process()) start();
     return done;
 }
 

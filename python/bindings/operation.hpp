@@ -20,6 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+#include <unistd.h>
+
 namespace pccl_python {
 
 // A member as Python gets it: its name in the run, and pcclMemberInfo_t::count.
@@ -40,7 +43,7 @@ public:
     // `closed`: whether the communicator is closed; guarded by the GIL.
     void launched(pcclAsyncReduceOp_t handle, bool collective, std::shared_ptr<const bool> closed) noexcept;
     bool is_launched() const { return closed_ != nullptr; }
-    // Starts to await it. Idempotent.
+    // Starts to await it. Idempotent. In a child of fork() the operation has failed.
     void start();
     bool done() const;
     // Starts, and waits without the GIL for `timeout` seconds at most. False: not done. Raises what a signal handler
@@ -56,6 +59,7 @@ public:
 private:
     friend class Pending;
     struct State {
+        const pid_t process = ::getpid();
         std::mutex mutex;
         std::condition_variable changed;
         bool done = false;
@@ -64,6 +68,9 @@ private:
         pcclCollectiveInfo_t info{};
         std::vector<pcclMemberInfo_t> members;
         std::string message;
+        // In a child of fork() nobody completes what its parent started, and a thread that does not exist there may
+        // have held the lock.
+        bool belongs_to_another_process() const { return process != ::getpid(); }
         // `kept`: the share that the callback owns.
         static void finish(void* kept, pcclResult_t outcome, const pcclCollectiveInfo_t& info, const char* cause);
         void finish(pcclResult_t outcome, const pcclCollectiveInfo_t& collected, const char* cause);
@@ -79,7 +86,7 @@ private:
 class Pending {
 public:
     explicit Pending(const Operation& operation) : state_(operation.state_) {}
-    // True: the operation is done, or it was dropped and never launched.
+    // True: the operation is done, or it was dropped and never launched. Also true in a child of fork().
     bool done_or_dropped() const;
 
 private:

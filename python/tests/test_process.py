@@ -138,6 +138,98 @@ sys.exit(status)
     assert status == 0, errors
 
 
+# Two members, and a collective of the first that the second never launches.
+PAIR = """
+import os, signal, sys, threading, warnings
+import numpy
+import pccl
+warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, which is what is tested
+master = pccl.MasterNode("127.0.0.1:0")
+master.run()
+first, second = (pccl.Communicator(f"127.0.0.1:{master.port}") for _ in range(2))
+first.connect()
+joining = threading.Thread(target=second.connect)
+joining.start()
+while first.get_attribute(pccl.Attribute.GLOBAL_WORLD_SIZE) < 2:
+    first.update_topology()
+joining.join()
+array, other = numpy.ones(4), numpy.ones(4)
+handle = first.all_reduce_async(array, array, op=pccl.ReduceOp.SUM)
+
+def fails(call):
+    try:
+        call()
+    except pccl.PCCLUsageError as error:
+        return "fork" in str(error)
+    return False
+
+def end(child):
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    first.close()
+    second.close()
+    master.close()
+    sys.exit(status)
+"""
+
+
+def test_a_collective_in_flight_has_failed_in_a_fork(script: MakeScript) -> None:
+    program = (
+        PAIR
+        + """
+assert not handle.done()
+handle.add_done_callback(lambda _: None)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # ends a child that hangs
+    assert handle.done()
+    told = threading.Event()
+    handle.add_done_callback(lambda _: told.set())
+    assert told.wait(60)
+    assert fails(handle.result)
+    del first, handle
+    sys.exit(0)
+assert not handle.done()
+end(child)
+"""
+    )
+    status, _, errors = script(program, PCCL_LOG_LEVEL="FATAL").end()
+    assert status == 0, errors
+
+
+@pytest.mark.parametrize("call", ["handle.result()", "handle.result(3600)", "first.all_reduce(other, other, op=pccl.ReduceOp.SUM, tag=1)"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_signal_handler_forks_within_a_call(call: str, raises: bool, script: MakeScript) -> None:
+    program = (
+        PAIR
+        + f"""
+class Stop(Exception): pass
+child = None
+def handler(*_):
+    global child
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that hangs
+        if {raises}:
+            raise Stop
+        return
+    raise Stop
+signal.signal(signal.SIGUSR1, handler)
+try:
+    # Usually in the call by then; before it would do as well.
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    good = fails(lambda: {call})
+except Stop:
+    good = child != 0 or {raises}
+if child == 0:
+    sys.exit(0 if good else 1)
+assert good
+end(child)
+"""
+    )
+    status, _, errors = script(program, PCCL_LOG_LEVEL="FATAL").end()
+    assert status == 0, errors
+
+
 def test_a_fork_while_another_thread_closes(script: MakeScript) -> None:
     source = """
 import os
