@@ -60,7 +60,14 @@ class _Lane:
             thread = threading.Thread(target=self._serve, name=f"pccl-lane-{self._number}", daemon=True)
             self._threads.add(thread)
             self._waiting += 1
-            thread.start()
+            try:
+                thread.start()
+            except Exception:  # the system starts no more threads, or has no memory
+                self._waiting -= 1
+                self._threads.discard(thread)
+                if not self._threads:
+                    raise
+                # A thread of this lane takes the job when it is done with its own.
 
     def _serve(self) -> None:
         _here.lane = self._number

@@ -174,16 +174,18 @@ class _Notifier:
     def add(self, handle: AsyncHandle[Any], callback: Callable[[Any], object]) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pccl-callbacks", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="pccl-callbacks", daemon=True)
+                thread.start()
+                self._thread = thread
             token = self._token_of.get(id(handle))
             if token is not None:
                 self._waiting[token][1].append(callback)
                 return
             token = next(self._tokens)
+            # First, because it may raise. The thread needs the lock, so it finds what follows.
+            handle._operation.notify(token)
             self._waiting[token] = (handle, [callback])
             self._token_of[id(handle)] = token
-        handle._operation.notify(token)
 
     def stop(self) -> None:
         thread = self._thread
@@ -198,8 +200,10 @@ class _Notifier:
     def _run(self) -> None:
         while (token := _native.next_completed()) is not None:
             with self._lock:
+                if token not in self._waiting:  # a signal handler raised in add(), after notify()
+                    continue
                 handle, callbacks = self._waiting.pop(token)
-                del self._token_of[id(handle)]
+                self._token_of.pop(id(handle), None)
             for callback in callbacks:
                 try:
                     callback(handle)

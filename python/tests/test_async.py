@@ -14,7 +14,7 @@ import numpy
 import pccl
 import pytest
 from conftest import PATIENCE_S, admit, run_threads
-from pccl import ReduceOp
+from pccl import ReduceOp, _lanes, _operation
 
 RunPeers = Callable[..., list[Any]]
 
@@ -411,3 +411,59 @@ def test_launched_here_awaited_there(master: str) -> None:
             communicator.update_topology()
 
     run_threads(2, peer)
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_a_lane_goes_on_when_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = _lanes._Lane(0)
+    queued, begun, may_end, done = (threading.Event() for _ in range(4))
+    with monkeypatch.context() as scarce:
+        refuse_threads(scarce)
+        with pytest.raises(RuntimeError):
+            lane.run(queued.set)
+
+    def first() -> None:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+
+    lane.run(first)
+    assert queued.wait(PATIENCE_S) and begun.wait(PATIENCE_S)
+    with monkeypatch.context() as scarce:
+        refuse_threads(scarce)
+        lane.run(done.set)  # the thread that is there takes it
+        may_end.set()
+        assert done.wait(PATIENCE_S)
+
+
+def test_a_callback_that_could_not_be_added_can_be_added_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Operation:
+        tokens: list[int] = []
+
+        def notify(self, token: int) -> None:
+            self.tokens.append(token)
+            if len(self.tokens) == 1:
+                raise KeyboardInterrupt
+
+    class Handle:
+        _operation = Operation()
+
+    notifier = _operation._Notifier()
+    handle: Any = Handle()
+    with monkeypatch.context() as scarce:
+        refuse_threads(scarce)
+        with pytest.raises(RuntimeError):
+            notifier.add(handle, print)
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+    with pytest.raises(KeyboardInterrupt):
+        notifier.add(handle, print)
+    notifier.add(handle, print)
+    assert len(started) == 1
+    assert len(Operation.tokens) == 2
+    assert list(notifier._waiting) == Operation.tokens[1:]
