@@ -277,7 +277,9 @@ bool EventLoop::Impl::may_send(const ConnectionRef& connection) {
         connection->sent_bytes = 0;
     }
     if (connection->sent_bytes < send_budget_bytes) return true;
-    if (connection->link.has_output()) arm_write(connection);
+    // A flushed connection also waits for its shutdown, which pump() does when nothing is left to send.
+    if (connection->link.has_output() || connection->stream->has_unsent() || connection->state == State::flushing)
+        arm_write(connection);
     return false;
 }
 
