@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -27,6 +28,7 @@ namespace {
 
 using pccl::core::formatted;
 using pccl::real::tls::Authority;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t request_max = 1024;
 constexpr std::size_t answer_max = 4u << 20;
@@ -64,8 +66,13 @@ void limit_waits(int socket, const timeval& time) {
     ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-bool send_all(int socket, const std::string& text) {
+// Limits a whole request or answer. limit_waits() limits only one step of it.
+Clock::time_point deadline_after(const timeval& time) { return Clock::now() + std::chrono::seconds(time.tv_sec); }
+
+bool send_all(int socket, const std::string& text, const timeval& time) {
+    const auto deadline = deadline_after(time);
     for (std::size_t done = 0; done < text.size();) {
+        if (Clock::now() >= deadline) return false;
         const ssize_t sent = ::send(socket, text.data() + done, text.size() - done, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent <= 0) return false;
@@ -75,9 +82,10 @@ bool send_all(int socket, const std::string& text) {
 }
 
 // Up to the end of the input, or with `line` up to a line end.
-bool read_all(int socket, std::string& text, std::size_t most, bool line) {
+bool read_all(int socket, std::string& text, std::size_t most, bool line, const timeval& time) {
+    const auto deadline = deadline_after(time);
     char piece[4096];
-    while (text.size() <= most) {
+    while (text.size() <= most && Clock::now() < deadline) {
         const ssize_t got = ::recv(socket, piece, sizeof piece, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return false;
@@ -211,8 +219,8 @@ void AdminServer::serve() {
 
 void AdminServer::answer(int client) {
     std::string line;
-    if (!read_all(client, line, request_max, true)) return;
-    send_all(client, carry_out(line));
+    if (!read_all(client, line, request_max, true, patience)) return;
+    send_all(client, carry_out(line), patience);
 }
 
 std::string AdminServer::carry_out(const std::string& line) {
@@ -256,7 +264,8 @@ bool ask_master(const std::string& state_directory, const std::string& line, std
     }
     limit_waits(socket, client_patience);
     std::string answer;
-    const bool answered = send_all(socket, line + "\n") && read_all(socket, answer, answer_max, false);
+    const bool answered =
+        send_all(socket, line + "\n", client_patience) && read_all(socket, answer, answer_max, false, client_patience);
     ::close(socket);
     const std::size_t end = answer.find('\n');
     if (!answered || end == std::string::npos) {
