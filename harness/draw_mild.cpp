@@ -99,8 +99,9 @@ void draw_late_programs(Scenario& s, Draw& draw) {
     s.workload.tags = draw.number(1, 6);
     s.workload.sync = true;
     s.limits.copy_bytes = 1'024;
+    s.limits.copies_in_flight = 1;
     s.workload.entries = draw.number(1, 2);
-    s.workload.state_elements_max = 128 * draw.number(1, 8);
+    s.workload.state_elements_max = 128 * draw.number(4, 24);
     if (draw.chance(700'000)) s.peers.back().start = begun + share(limit, draw, 0, 1'000);
 }
 
@@ -144,7 +145,15 @@ void draw_deaths_of_all(Scenario& s, Draw& draw) {
     s.workload.sync = draw.chance(700'000);
     static constexpr Phase phases[] = {Phase::sync_vote, Phase::sync_plan, Phase::start_vote, Phase::update_vote,
                                        Phase::start_told};
-    const bool amid = draw.chance(600'000);
+    const bool amid = draw.chance(500'000);
+    if (!amid && s.workload.sync) {
+        // A synchronization is under way most of the time.
+        s.world.network.rate_low = s.world.network.rate_high = draw.log_uniform(20'000, 200'000);
+        s.limits.chunk_bytes = 8 * draw.number(25, 200);
+        s.workload.own_entries_per_mille = 500;
+        s.workload.drift_per_mille = 500;
+        s.workload.state_elements_max = draw.number(300, 2'000);
+    }
     for (std::uint32_t node = 1; node <= members_of(s); ++node) {
         if (node > dying) {
             s.peers[node - 1].start = at - draw.log_uniform(millisecond, second);

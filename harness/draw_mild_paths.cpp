@@ -187,6 +187,7 @@ void draw_narrow_holders(Scenario& s, Draw& draw) {
     s.limits.payload_bytes_max = Limits{}.payload_bytes_max;
     const std::int64_t streams = n.rate_low == rate ? static_cast<std::int64_t>(stripes) * (members - 1) : 1;
     s.limits.chunk_bytes = unit_of(s, draw, rate, streams);
+    if (draw.chance(400'000)) s.limits.chunk_bytes = std::min<std::uint32_t>(4 * s.limits.chunk_bytes, 1 << 20);
     if (n.rate_low == rate) set_windows(s, rate, streams);
     const std::uint32_t first = draw.chance(500'000) ? members : draw.number(1, members - 1);
     for (std::uint32_t i = 0; i < members; ++i) {
@@ -250,8 +251,8 @@ void draw_stripe_that_stalls(Scenario& s, Draw& draw) {
     w.sync = false;
     w.tags = 1;
     w.f32_sum = true;
-    const Duration each = draw.between(1'500, 3'000) * millisecond;
-    // A stripe that stalled is tried again after a few peer time-outs.
+    // The operation ends without the slice on the stripe that stalls. That one is tried again after a few peer time-outs.
+    const Duration each = draw.between(300, 1'200) * millisecond;
     const auto turns = static_cast<std::uint32_t>(14 * s.timeouts.peer / each);
     w.elements_min = w.elements_max = static_cast<std::uint32_t>(2 * rate * (each / millisecond) / 1000 / 4);
     for (PeerPlan& peer : s.peers) peer.stripes = 2, peer.start = 0, peer.turns = turns;
