@@ -135,8 +135,7 @@ void draw_followers(Scenario& s, std::uint32_t allowed) {
     Draw draw(mix(s.seed, 190));
     // Adds nothing to scenarios with short waits, in which one cause must explain everything that happens: those with
     // impaired edges only, or with a short limit on votes.
-    if (only_impairs_edges(s) || (s.timeouts.vote != 0 && s.timeouts.vote < 5 * second + 2 * s.workload.compute_max))
-        return;
+    if (only_impairs_edges(s) || (s.timeouts.vote != 0 && s.timeouts.vote < usual_vote_limit(s))) return;
     if (draw.chance(followed_per_million)) {
         if (s.peers.size() > 1 && (allowed & class_master) != 0 && (allowed & class_crash) != 0 &&
             draw.chance(end_of_grace_per_million))
@@ -163,8 +162,7 @@ void draw_followers(Scenario& s, std::uint32_t allowed) {
 void draw_repeated(Scenario& s, std::uint32_t on) {
     Draw draw(mix(s.seed, 191));
     const auto peers = static_cast<std::uint32_t>(s.peers.size());
-    if (s.faults.empty() || only_impairs_edges(s) ||
-        (s.timeouts.vote != 0 && s.timeouts.vote < 5 * second + 2 * s.workload.compute_max))
+    if (s.faults.empty() || only_impairs_edges(s) || (s.timeouts.vote != 0 && s.timeouts.vote < usual_vote_limit(s)))
         return;
     if ((on & class_connection) && draw.chance(flap_per_million)) {
         Fault f;

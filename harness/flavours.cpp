@@ -367,7 +367,7 @@ void draw_flavours(Scenario& s, Draw& draw, std::uint32_t on, std::uint32_t peer
         s.limits.operation_bytes_max = own.log_uniform(array / 4 + 1, 2 * array + 8 * s.limits.slice_bytes);
     }
     if ((on & (class_slow | class_application)) && own.chance(120'000)) {
-        s.timeouts.vote = own.log_uniform(5 * second + 2 * w.compute_max, 60 * second);
+        s.timeouts.vote = own.log_uniform(usual_vote_limit(s), 60 * second);
         if (own.chance(500'000)) w.cross_per_mille = own.number(1, 100);
     }
     draw_optimize(s, on, peers_max);

@@ -23,9 +23,6 @@ Duration round_trip_of(const Scenario& s) {
     return 2 * s.world.network.latency_high * (1000 + s.world.network.jitter_per_mille) / 1000;
 }
 
-// A limit on votes that no usual program passes.
-Duration usual_vote_limit(const Scenario& s) { return 5 * second + 2 * s.workload.compute_max; }
-
 bool in_core(const Scenario& s, std::uint32_t node) {
     return std::find(s.core.begin(), s.core.end(), node) != s.core.end();
 }
@@ -171,6 +168,8 @@ void fit_addresses(Scenario& s) {
 }
 
 }  // namespace
+
+Duration usual_vote_limit(const Scenario& s) { return 5 * second + 2 * s.workload.compute_max; }
 
 Duration rounds_time(const Scenario& s, std::uint32_t window) {
     const Duration latency = (s.world.network.latency_low + s.world.network.latency_high) / 2 *

@@ -9,6 +9,9 @@ namespace pccl::harness {
 // A rough estimate of how long the workload takes without faults.
 Duration busy_time(const Scenario& scenario);
 
+// A limit on votes that no usual program passes.
+Duration usual_vote_limit(const Scenario& scenario);
+
 // How much longer a synchronization may go on without a chunk if connections break for ever: a part of a chunk counts as
 // progress a few times, each time that more of it arrives.
 Duration parts_of_chunks_time(const Scenario& scenario);
