@@ -79,6 +79,7 @@ private:
     void master_back(Duration away) override;
     void declare_edges() override { exchange_.stripes().declare(); }
     void start_cast(const Launches::Start& launch) override { exchange_.launched(launch); }
+    bool successor_is_near() const override { return exchange_.successor_is_near(); }
 
     // calls
     void on_command(const Command& command);

@@ -356,6 +356,8 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (in_pieces && pieces.chance(800'000)) s.limits.vote_input_bytes_max = pieces.number(0, 64);
     Draw pairs(mix(seed, 271));
     if (pairs.chance(300'000)) s.limits.pairwise_bytes_max = static_cast<std::uint64_t>(pairs.log_uniform(64, 1 << 20));
+    if (pairs.chance(500'000))
+        s.limits.near_pairwise_bytes_max = static_cast<std::uint64_t>(pairs.log_uniform(64, 1 << 20));
     draw_many_entries(s, on);
     draw_huge_counts(s, on, options.peers_max);
     fit_units(s);

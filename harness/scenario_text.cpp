@@ -156,6 +156,7 @@ const Setting settings[] = {
     PCCL_ONE("timeouts.master", duration, 0, hour, timeouts.master),
     PCCL_ONE("timeouts.vote_warn", duration, millisecond, hour, timeouts.vote_warn),
     PCCL_ONE("limits.pairwise_bytes_max", number, 0, std::int64_t{1} << 40, limits.pairwise_bytes_max),
+    PCCL_ONE("limits.near_pairwise_bytes_max", number, 0, std::int64_t{1} << 40, limits.near_pairwise_bytes_max),
     PCCL_ONE("limits.operation_bytes_max", number, 0, 1u << 30, limits.operation_bytes_max),
     PCCL_ONE("timeouts.vote", duration, 0, hour, timeouts.vote),
     PCCL_ONE("timeouts.journal", duration, 0, hour, timeouts.journal),

@@ -86,7 +86,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         Operation& op = *turn->second;
         if (op.decided || !(op.prepared || op.ahead) || op.id.successor != target) continue;
         if (i < ops.size() ? !op.resends() : (i >= 2 * ops.size()) != op.ahead) continue;
-        const bool far = flow.round_trip != never && flow.round_trip >= turn_.limits.long_path;
+        const bool far = flow.is_far(turn_.limits);
         const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
         const Operation::Next next = op.peek(

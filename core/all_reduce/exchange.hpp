@@ -78,7 +78,12 @@ public:
     void welcomed(const Secret& link_key);
     void on_plan(const proto::DialPlan& page);
     Cause start_answered(const proto::Answer& answer);  // as for Reductions
-    void launched(const Launches::Start& launch) { reductions_.launched(launch); }
+    // A short path leads to the successor of the last start.
+    bool successor_is_near() const {
+        const auto flow = flows_.find(reductions_.successor());
+        return flow != flows_.end() && flow->second.is_near(turn_.limits);
+    }
+    void launched(const Launches::Start& launch) { reductions_.launched(launch, successor_is_near()); }
     // The master waits for the end vote of the successor.
     void successor_unfinished(OpId id);
     // The links are closed. Frees the slices that landed in reserves.
@@ -158,7 +163,7 @@ private:
 
     // callbacks of parts
     bool edge_needed(const Uuid& target) const override;
-    void edge_opened(const Uuid& target) override;
+    void edge_opened(const Uuid& target, Duration round_trip) override;
     void edge_closed(const Uuid& target) override { flows_.erase(target); }
     void neighbour_connected(const Uuid& neighbour) override;
     void neighbour_lost_a_link(const Uuid& neighbour) override;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/base/ids.hpp"
+#include "core/base/limits.hpp"
 #include "core/wire/frame.hpp"
 
 #include <algorithm>
@@ -47,6 +48,9 @@ struct Flow {
     std::uint64_t answers = 0;  // slices of all operations that it acknowledged
     // The shortest time from the departure of a slice to its acknowledgement; never: none is known.
     Duration round_trip = never;
+    // The shortest time from the hello on one of its stripes to the answer. Unlike that of a slice, it contains no
+    // transfer. never: none is known.
+    Duration greeting = never;
     AnswerTime answer_time;
     Instant hedge_at = never;  // when a stripe may be late; never: all have slices to send, or none has one in flight
     Duration latest_word = 0;  // the longest time that a stripe waited for a flow word about slices sent on it
@@ -54,6 +58,10 @@ struct Flow {
     // Words about slices that left ahead of a start, which came before it, each with its link.
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 
+    // The path is short. It can be short while slices take long, because the path is slow or busy.
+    bool is_near(const Limits& limits) const { return std::min(round_trip, greeting) < limits.long_path; }
+    // Slices take long on it.
+    bool is_far(const Limits& limits) const { return round_trip != never && round_trip >= limits.long_path; }
     void gets_through(Instant now) {
         through_at = now;
         rests = 0;

@@ -14,7 +14,7 @@ Instant Hedges::silent_since(const Link& link) const {
 void Hedges::plan(const Uuid& target, Flow& flow, bool idle) {
     flow.hedge_at = never;
     const Stripes::Edge* edge = stripes_.find(target);
-    if (!idle || edge == nullptr || flow.round_trip == never || flow.round_trip < turn_.limits.long_path) return;
+    if (!idle || edge == nullptr || !flow.is_far(turn_.limits)) return;
     const bool in_flight = std::any_of(reductions_.all().begin(), reductions_.all().end(), [&](const auto& entry) {
         return entry.second->id.successor == target && !entry.second->decided && entry.second->in_flight != 0;
     });

@@ -201,7 +201,11 @@ void Exchange::neighbour_started(const Uuid& neighbour, OpId last) {
     }
 }
 
-void Exchange::edge_opened(const Uuid& target) {
+void Exchange::edge_opened(const Uuid& target, Duration round_trip) {
+    if (stripes_.find(target) != nullptr) {
+        Flow& flow = flows_[target];
+        flow.greeting = std::min(flow.greeting, round_trip);
+    }
     pump_edge(target);
     sync_.connected();
 }

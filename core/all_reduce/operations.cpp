@@ -353,8 +353,10 @@ void Operations::begin(const BallotKey& key, const std::vector<Uuid>& ring, bool
         if (proto::Direct direct; !in_vote && goes_direct(key.group, ring, shape, pieces, direct))
             *start->mutable_direct() = direct;
     } else if (!in_vote) {
+        const bool near = std::all_of(decided.votes().begin(), decided.votes().end(),
+                                      [](const auto& entry) { return entry.second.vote.near(); });
         start->set_pairwise(goes_pairwise(ring.size(), shape.count(), static_cast<DataType>(shape.type()),
-                                          shape.quantization() != 0, turn_.limits.pairwise_bytes_max));
+                                          shape.quantization() != 0, turn_.limits.pairwise_bytes(near)));
         if (!start->pairwise()) shares = cut(key.group, ring, decided, *start);
     }
     for (std::size_t i = 0; i < ring.size(); ++i) {

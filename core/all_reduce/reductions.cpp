@@ -17,7 +17,7 @@ namespace pccl::core {
 
 // ---- before the start ----------------------------------------------------------------------------------------------
 
-void Reductions::launched(const Launches::Start& launch) {
+void Reductions::launched(const Launches::Start& launch, bool near) {
     const auto ahead = std::distance(ops_.lower_bound({ahead_mark, 0}), ops_.end());
     if (place_.world == 0 || ahead >= turn_.limits.eager_slices() ||
         launch.collective.kind != CollectiveKind::all_reduce ||
@@ -33,8 +33,8 @@ void Reductions::launched(const Launches::Start& launch) {
     const bool large = may_have_shares(launch.shape);
     const std::span<const Piece> shares = large ? place_.shares : std::span<const Piece>{};
     const std::span<const std::uint32_t> host_ends = large ? place_.host_ends : std::span<const std::uint32_t>{};
-    const bool pairwise = goes_pairwise(place_.world, launch.shape.count, launch.shape.type, false,
-                                        turn_.limits.pairwise_bytes_max);
+    const bool pairwise =
+        goes_pairwise(place_.world, launch.shape.count, launch.shape.type, false, turn_.limits.pairwise_bytes(near));
     identity.shares = pairwise ? name_of_pairwise : name_of_cuts(shares, host_ends);
     auto owned = std::make_unique<Operation>(
         identity, launch.shape,

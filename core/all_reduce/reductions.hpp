@@ -61,12 +61,14 @@ public:
 
     // ---- before the start (ahead.hpp)
     // The start vote was cast. If the ring is probably that of the last start, own input may leave at once.
-    void launched(const Launches::Start& launch);
+    // `near`: the path to its successor is short.
+    void launched(const Launches::Start& launch, bool near);
     void forget_place() { place_ = {}; }
     void forget_place_if_changed(std::uint64_t epoch) {
         if (epoch != place_.epoch) place_ = {};
     }
     bool is_successor(const Uuid& peer) const { return place_.world != 0 && place_.successor == peer; }
+    const Uuid& successor() const { return place_.successor; }  // nil: not known
     // What was sent ahead of votes before this one belongs to no operation any more.
     Serial ahead_from() const;
 

@@ -83,6 +83,9 @@ struct Limits {
     // whole array leaves ahead of the start, so it is not larger than eager_bytes. The master decides. Members
     // should have the same value, so that what leaves ahead of a start is cut as the start says.
     std::uint64_t pairwise_bytes_max = 32u << 20;
+    // As pairwise_bytes_max, if both members have a short path to each other. There it saves little time, and costs that
+    // of reducing the array twice.
+    std::uint64_t near_pairwise_bytes_max = 512u << 10;
     // Larger all-reduces may be cut into unequal parts, so that slow edges carry less. Of others, latency decides. All
     // members should have the same value, so that what leaves ahead of a start is cut as the start says.
     std::uint64_t unequal_parts_bytes_min = 4u << 20;
@@ -121,12 +124,14 @@ struct Limits {
     // Of one group's search in total. After the answer it goes on in the background, a piece per tick.
     std::uint64_t search_background_steps = 1'000'000'000;
 
+    // Of the largest all-reduce of two members that is pairwise. `near`: they have a short path to each other.
+    std::uint64_t pairwise_bytes(bool near) const {
+        return near ? std::min(near_pairwise_bytes_max, pairwise_bytes_max) : pairwise_bytes_max;
+    }
+
     // Slices that a sender may have in flight before the neighbour's ready. A reserve has room for as many.
     std::uint32_t eager_slices() const { return eager_bytes / slice_bytes; }
-    std::uint32_t near_eager_slices() const {
-        const std::uint32_t near = near_eager_bytes / slice_bytes;
-        return near < eager_slices() ? near : eager_slices();
-    }
+    std::uint32_t near_eager_slices() const { return std::min(near_eager_bytes / slice_bytes, eager_slices()); }
 };
 
 // Names limits with which no machine can work; null: there are none. Constructors of machines assert it. Code that

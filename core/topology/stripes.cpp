@@ -162,11 +162,12 @@ void Stripes::answered(LinkId id, Link& link, const proto::LinkMessage& message)
     link.control_bytes = wire::control_limit(turn_.limits, message.welcome().control_bytes_max());
     if (it == edges_.end()) return;
     const Uuid target = link.remote;
+    const Duration round_trip = turn_.now - link.opened;
     if (link.dialled) it->second.way.worked();
     if (it->second.report != Edge::Report::up) it->second.opened_before = std::exchange(it->second.opened, turn_.now);
     report(target, it->second, Edge::Report::up, "");
     maintain_edges();
-    owner_.edge_opened(target);
+    owner_.edge_opened(target, round_trip);
 }
 
 bool Stripes::lost(LinkId id, const Link& link, const std::string& reason) {

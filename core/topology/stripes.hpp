@@ -36,7 +36,8 @@ public:
     public:
         // A running operation needs the edge, whatever the plan names.
         virtual bool edge_needed(const Uuid& target) const = 0;
-        virtual void edge_opened(const Uuid& target) = 0;  // one more stripe is open
+        // One more stripe is open. The answer to our hello came after `round_trip`.
+        virtual void edge_opened(const Uuid& target, Duration round_trip) = 0;
         virtual void edge_closed(const Uuid& target) = 0;  // for good: nobody wants it
 
     protected:

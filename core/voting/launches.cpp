@@ -213,6 +213,8 @@ void Launches::cast_start(Tag tag, Launch& launch) {
     } else if (!launch.input.empty() && may_carry(launch.input.size()) &&
                input_bytes_in_vote(shape, master_.vote_input_bytes_max()) == launch.input.size()) {
         vote.set_input(launch.input);
+    } else {
+        vote.set_near(owner_.successor_is_near());
     }
     launch.op = 0;
     launch.serial = master_.cast(vote);

@@ -47,6 +47,7 @@ public:
     public:
         // The vote for a start was cast. It carries no input.
         virtual void start_cast(const Start& launch) = 0;
+        virtual bool successor_is_near() const = 0;  // proto::Vote::near
 
     protected:
         ~Owner() = default;

@@ -205,12 +205,13 @@ private:
                      slice_bytes, eager_bytes, long_path, near_eager_bytes, near_slots_bytes, vote_input_bytes_max,
                      vote_inputs_launched, vote_inputs_open_bytes, vote_inputs_held_bytes, vote_results_untold,
                      tags_max, concurrent_ops, scratch_bytes, min_slots, operation_bytes_max, slots_max, inputs_ready,
-                     batch_failures_at_once, pairwise_bytes_max, unequal_parts_bytes_min, direct_peers_max, copy_bytes,
-                     copies_in_flight, entries_max, chunk_bytes, chunks_in_flight, hashes_in_flight, chunk_requests_max,
-                     digest_block_bytes, early_requests_max, hash_lists_in_flight, hashes_first, sources_active_max,
-                     sources_max, holders_told_max, holders_told_again_max, abandoned_stagings_max, revision_max,
-                     test_connections, test_connections_first, test_bytes, test_frame_least, test_frame_most,
-                     search_steps, search_answer_steps, search_background_steps] = limits;
+                     batch_failures_at_once, pairwise_bytes_max, near_pairwise_bytes_max, unequal_parts_bytes_min,
+                     direct_peers_max, copy_bytes, copies_in_flight, entries_max, chunk_bytes, chunks_in_flight,
+                     hashes_in_flight, chunk_requests_max, digest_block_bytes, early_requests_max, hash_lists_in_flight,
+                     hashes_first, sources_active_max, sources_max, holders_told_max, holders_told_again_max,
+                     abandoned_stagings_max, revision_max, test_connections, test_connections_first, test_bytes,
+                     test_frame_least, test_frame_most, search_steps, search_answer_steps, search_background_steps] =
+            limits;
         in_ = "Limits.";
         see("control_bytes_max", control_bytes_max);
         see("payload_bytes_max", payload_bytes_max);
@@ -262,6 +263,7 @@ private:
         see("inputs_ready", inputs_ready);
         see("batch_failures_at_once", batch_failures_at_once);
         see("pairwise_bytes_max", pairwise_bytes_max);
+        see("near_pairwise_bytes_max", near_pairwise_bytes_max);
         see("unequal_parts_bytes_min", unequal_parts_bytes_min);
         see("direct_peers_max", direct_peers_max);
         see("copy_bytes", copy_bytes);

@@ -1,4 +1,5 @@
 // An all-reduce whose input leaves ahead of its start.
+#include "core/all_reduce/ahead.hpp"
 #include "tests/unit/peer_play.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,20 +13,21 @@ namespace {
 // A ring of two, with the peer at position 0.
 class Member : public play::Peer {
 public:
-    Member() {
+    explicit Member(Duration round_trip = millisecond) {
         say(play::admitted_as_second());
         proto::DialPlan edges;
         *edges.add_targets() = play::entry(0, play::other_key(), uuid());
         plan(edges);
         const LinkId link = opens.at(0).link;
-        welcomed(link);
+        welcomed(link, round_trip);
     }
     using play::Peer::say;
-    Serial launches(Tag tag) {
+    Serial launches(Tag tag, std::uint64_t count = 100'000) {
         CommandLaunch launch;
         launch.ticket = ++ticket_;
         launch.tag = tag;
-        launch.shape.count = 100'000;
+        launch.shape.count = count;
+        launch.shape.type = DataType::f32;
         launch.send = 4;
         launch.receive = 5;
         call(launch);
@@ -67,4 +69,18 @@ TEST_CASE("an all-reduce runs from its start on, also if its input leaves ahead 
     CHECK(peer.statistics().operations_running == 1);
     peer.starts(2, second);
     CHECK(peer.statistics().operations_running == 2);
+}
+
+TEST_CASE("large inputs leave in parts on a short path, and whole on a long one") {
+    constexpr std::uint64_t small = 100'000, large = 1'000'000;
+    const std::uint64_t whole = cut_of(2, 0, name_of_pairwise), part = cut_of(2, 0, 0);
+    for (const bool near : {false, true}) {
+        for (const std::uint64_t count : {small, large}) {
+            Member peer(near ? 100 * microsecond : millisecond);
+            peer.starts(1, peer.launches(5));
+            peer.launches(6, count);
+            CHECK(peer.votes.at(0).near() == near);
+            CHECK(peer.sends.at(0).header.entry == (near && count == large ? part : whole));
+        }
+    }
 }

@@ -265,3 +265,22 @@ TEST_CASE("small collectives end with their start") {
     CHECK(start.reduced());
     CHECK(start.members_size() == 2);
 }
+
+TEST_CASE("two members reduce a large array along the ring only if both are near to each other") {
+    const auto vote = [](std::uint64_t count, bool near) {
+        proto::Vote vote = Group::vote(CollectiveKind::all_reduce, count);
+        vote.mutable_shape()->set_type(static_cast<std::uint32_t>(DataType::f32));
+        vote.set_near(near);
+        return vote;
+    };
+    const auto pairwise = [&](std::uint64_t count, bool one, bool other) {
+        Group run;
+        return run.start(vote(count, one), vote(count, other)).start().pairwise();
+    };
+    constexpr std::uint64_t small = 128 << 10, large = small + 1, largest = 8 << 20;
+    CHECK(pairwise(small, true, true));
+    CHECK_FALSE(pairwise(large, true, true));
+    CHECK(pairwise(large, true, false));
+    CHECK(pairwise(largest, false, false));
+    CHECK_FALSE(pairwise(largest + 1, false, false));
+}

@@ -75,13 +75,13 @@ public:
     // Of the master.
     void say(const proto::MasterMessage& message) { say(master_, message); }
     void call(const Command& command) { handle(command); }
-    // The other peer takes a connection that this one dialled.
-    void welcomed(LinkId link) {
+    // The other peer takes a connection that this one dialled. Its answer comes after `round_trip`.
+    void welcomed(LinkId link, Duration round_trip = millisecond) {
         handle(LinkOpened{link});
         proto::LinkMessage welcome;
         welcome.mutable_welcome()->set_from(to_bytes(name(9)));
         welcome.mutable_welcome()->set_pass(to_bytes(link_pass(other_key(), uuid()).welcome));
-        say(link, welcome);
+        say(link, welcome, round_trip);
     }
     // A hello of the other peer, or of `from`.
     proto::LinkMessage hello(const std::string& pass, bool offer, const Uuid& from = name(9)) const {
@@ -95,9 +95,9 @@ public:
         hello.set_offer(offer);
         return message;
     }
-    void say(LinkId link, const google::protobuf::MessageLite& message) {
+    void say(LinkId link, const google::protobuf::MessageLite& message, Duration later = millisecond) {
         const std::string body = encode(message);
-        handle(ControlArrived{link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}});
+        handle(ControlArrived{link, {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()}}, later);
     }
     void handle(const Event& event, Duration later = millisecond) {
         Effects effects;
