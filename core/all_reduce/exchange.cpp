@@ -90,7 +90,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
         const Operation::Next next = op.peek(
-            eager_left, far ? Operation::none : turn_.limits.near_slots_bytes / std::max(op.slot_bytes, 1u) + 1);
+            eager_left, far ? Operation::none : flow.near_slots_bytes(turn_.limits) / std::max(op.slot_bytes, 1u) + 1);
         if (next.slice == Operation::none) continue;
         op.pop(next);
         if (next.eager) {
@@ -284,9 +284,8 @@ void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWo
     link.useful = true;
     if (link.timed.op == op.id.id && link.timed.phase == word.phase && link.timed.slice == word.slice) {
         if (word.kind == wire::FlowKind::ack && half.out_link == id) {
-            flow.round_trip = std::min(flow.round_trip, turn_.now - link.timed_at);
-            if (!op.lost.contains({word.phase, word.slice}))
-                flow.answer_time.measured(turn_.now - link.timed_at, op.wire_length(word.slice));
+            flow.acknowledged_within(turn_.now - link.timed_at, op.wire_length(word.slice),
+                                     op.lost.contains({word.phase, word.slice}));
         }
         link.timed = {};
     }

@@ -56,7 +56,8 @@ struct Limits {
     std::uint32_t eager_bytes = 64u << 20;
     // A path whose slices are acknowledged sooner is short. There, more in flight only leaves the cache.
     Duration long_path = 1 * millisecond;
-    // As eager_bytes, on a short path, and how much of the neighbour's memory for partial sums own input may take there.
+    // As eager_bytes, on a short path, and how much of the neighbour's memory for partial sums own input may take there at
+    // most (Flow::near_slots_bytes).
     std::uint32_t near_eager_bytes = 256u << 10;
     std::uint32_t near_slots_bytes = 8u << 20;
     // Reductions in a vote (core/voting/in_vote.hpp). Longest input that rides in a start vote; 0: none does. Votes of

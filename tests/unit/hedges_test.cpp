@@ -264,3 +264,15 @@ TEST_CASE("the time in which the neighbour could not answer does not count") {
         for (const wire::BulkHeader& slice : silent) CHECK(send.header.slice != slice.slice);
     }
 }
+
+TEST_CASE("on a short path little of the own input is in flight while slices wait for each other") {
+    const Limits limits;
+    const auto after = [&](std::uint32_t slices, Duration time, Flow flow = {}) {
+        for (std::uint32_t i = 0; i < slices; ++i) flow.acknowledged_within(time, 1000, false);
+        return flow;
+    };
+    CHECK(Flow{}.near_slots_bytes(limits) == limits.near_slots_bytes / 8);
+    const Flow idle = after(100, millisecond / 2);
+    CHECK(idle.near_slots_bytes(limits) == limits.near_slots_bytes);
+    CHECK(after(100, 2 * millisecond, idle).near_slots_bytes(limits) == limits.near_slots_bytes / 8);
+}
