@@ -440,10 +440,8 @@ void MasterCore::examine_everything() {
     for (const GroupId id : groups) rounds_.examine_end(id);
     std::vector<BallotKey> keys;
     for (const auto& [key, ballot] : ballots_.all()) keys.push_back(key);
-    // If all who voted are gone, the survey has no ballot, and ends.
-    const BallotKey optimize{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
-    if (optimizer_.surveys() && ballots_.find(optimize) == nullptr) keys.push_back(optimize);
     for (const BallotKey& key : keys) examine(key);
+    if (optimizer_.outlives_its_ballot()) optimizer_.examine();
 }
 
 void MasterCore::examine(const BallotKey& key) {

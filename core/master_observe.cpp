@@ -271,7 +271,6 @@ std::string MasterCore::leftovers() const {
         return static_cast<std::size_t>(std::count_if(
             table.begin(), table.end(), [&](const auto& entry) { return !state_.groups.contains(entry.first); }));
     };
-    const BallotKey optimize{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
     const auto strange_wanted = std::count_if(rings_.wanted().begin(), rings_.wanted().end(),
                                               [&](const auto& entry) { return !known(entry.first); });
     return name_leftovers({{"sessions of nobody", static_cast<std::size_t>(std::count_if(
@@ -288,7 +287,7 @@ std::string MasterCore::leftovers() const {
                            {"recalls of no round", rounds_.recalls_of_no_group()},
                            {"starts of no group", operations_.starts_of_no_group()},
                            {"searches of no group", optimizer_.searches_of_no_group()},
-                           {"surveys of no call", optimizer_.surveys() && ballots_.find(optimize) == nullptr ? 1u : 0u},
+                           {"surveys of no call", optimizer_.outlives_its_ballot() ? 1u : 0u},
                            {"shares of no group", optimizer_.shares_of_no_group()},
                            {"chosen rings of no group", hosts_.of_no_group()}});
 }

@@ -52,27 +52,29 @@ struct Flow {
     // transfer. never: none is known.
     Duration greeting = never;
     AnswerTime answer_time;
-    static constexpr std::uint32_t parts = 8;  // in which near_slots_bytes grows and shrinks
-    std::uint32_t filled_parts = 1;
+    // Of Limits::near_slots_bytes, so many eighths are in use.
+    static constexpr std::uint32_t near_parts = 8;
+    std::uint32_t near_parts_used = 1;
     Instant hedge_at = never;  // when a stripe may be late; never: all have slices to send, or none has one in flight
     Duration latest_word = 0;  // the longest time that a stripe waited for a flow word about slices sent on it
     std::map<OpId, wire::FlowWord> future_ready;  // `ready` words that came before our start
     // Words about slices that left ahead of a start, which came before it, each with its link.
     std::multimap<OpId, std::pair<LinkId, wire::FlowWord>> future_answers;
 
-    // How much of the neighbour's memory for partial sums own input may take on a short path. As soon as slices wait for
-    // each other there, more only leaves the cache.
+    // How much of the neighbour's memory for partial sums own input may take on a short path.
     std::uint32_t near_slots_bytes(const Limits& limits) const {
-        return limits.near_slots_bytes / parts * filled_parts;
+        return limits.near_slots_bytes / near_parts * near_parts_used;
     }
+    // A slice was acknowledged after `time`. `lost_before`: it left more than once, so only the shortest time counts. If
+    // slices take long beside the quickest one, they wait for each other, and more in flight only leaves the cache.
     void acknowledged_within(Duration time, std::uint32_t bytes, bool lost_before) {
         round_trip = std::min(round_trip, time);
         if (lost_before) return;
         answer_time.measured(time, bytes);
         if (answer_time.smoothed > 2 * round_trip)
-            filled_parts = std::max(filled_parts / 2, 1u);
+            near_parts_used = std::max(near_parts_used / 2, 1u);
         else
-            filled_parts = std::min(filled_parts + 1, parts);
+            near_parts_used = std::min(near_parts_used + 1, near_parts);
     }
     // The path is short. It can be short while slices take long, because the path is slow or busy.
     bool is_near(const Limits& limits) const { return std::min(round_trip, greeting) < limits.long_path; }

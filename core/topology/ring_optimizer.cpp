@@ -13,6 +13,7 @@
 namespace pccl::core {
 
 namespace {
+constexpr BallotKey key_of_ballot{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
 constexpr Duration piece_pause = 100 * microsecond;  // between two pieces, so that messages come in between
 constexpr std::uint64_t better_per_cent = 99;        // a ring is changed only for a gain of more than 1 %
 }  // namespace
@@ -43,12 +44,14 @@ void RingOptimizer::begin_survey() {
     turn_.log(LogLevel::info, formatted("optimizing the topology: {} edges to measure", survey.todo.size()));
 }
 
+bool RingOptimizer::outlives_its_ballot() const { return survey_ && ballots_.find(key_of_ballot) == nullptr; }
+
 void RingOptimizer::begin_event() {
     piece_left_ = turn_.limits.search_steps;
     if (!survey_) return;
     // The pause is over. If the search goes on, it sets the next one.
     if (survey_->next_piece <= turn_.now) survey_->next_piece = never;
-    agenda_.ballots.push_back(BallotKey{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0});
+    agenda_.ballots.push_back(key_of_ballot);
 }
 
 void RingOptimizer::removed(const Uuid& member, GroupId group) {
@@ -275,9 +278,8 @@ void RingOptimizer::adopt_rings() {
 }
 
 void RingOptimizer::examine() {
-    const BallotKey key{proto::VOTE_OPTIMIZE_TOPOLOGY, 0, 0};
-    const Ballot* ballot = ballots_.find(key);
-    const std::vector<Uuid> electors = electors_of(state_, key);
+    const Ballot* ballot = ballots_.find(key_of_ballot);
+    const std::vector<Uuid> electors = electors_of(state_, key_of_ballot);
     if (ballot == nullptr || !ballot->complete(electors)) {
         survey_.reset();
         return;
@@ -296,7 +298,7 @@ void RingOptimizer::examine() {
         ++surveys_ended_;
     }
     survey_.reset();
-    add_seats(ballots_.take(key), *decision.mutable_seats());
+    add_seats(ballots_.take(key_of_ballot), *decision.mutable_seats());
     *decision.mutable_sizes() = state_.sizes();
     decisions_.append(decision);
 }

@@ -50,6 +50,8 @@ public:
 
     // ---- for spectators and tests
     bool surveys() const { return survey_.has_value(); }
+    // All who voted for the survey are gone. The next look at it ends it.
+    bool outlives_its_ballot() const;
     std::size_t tests() const { return survey_ ? survey_->tests.size() : 0; }
     // When the search continues; never: it does not wait for a time.
     Instant next_piece() const { return survey_ ? survey_->next_piece : never; }
