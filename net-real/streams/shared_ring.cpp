@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace pccl::real {
 
@@ -9,6 +12,28 @@ namespace {
 
 // A position is published after so many bytes at most: the other end then works on bytes that are still in the cache.
 constexpr std::size_t publish_bytes = 64u << 10;
+
+// As memcpy, which uses `rep movsb` for such lengths on AMD before glibc 2.39. One of the two ranges is in the caches of
+// another processor, and an ordinary loop is faster there: 256 MiB with two peers take 70 ms instead of 84
+// (`build/bin/pccl-bench --peers 2 --sizes 256M --out-of-place`).
+void copy(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
+#if defined(__x86_64__)
+    constexpr std::size_t line = 64;
+    for (; bytes >= line; target += line, source += line, bytes -= line) {
+        const auto* from = reinterpret_cast<const __m128i*>(source);
+        auto* to = reinterpret_cast<__m128i*>(target);
+        const __m128i a = _mm_loadu_si128(from);
+        const __m128i b = _mm_loadu_si128(from + 1);
+        const __m128i c = _mm_loadu_si128(from + 2);
+        const __m128i d = _mm_loadu_si128(from + 3);
+        _mm_storeu_si128(to, a);
+        _mm_storeu_si128(to + 1, b);
+        _mm_storeu_si128(to + 2, c);
+        _mm_storeu_si128(to + 3, d);
+    }
+#endif
+    std::memcpy(target, source, bytes);
+}
 
 }  // namespace
 
@@ -43,7 +68,7 @@ std::size_t RingWriter::write(std::span<const iovec> parts) {
             }
             const std::size_t offset = static_cast<std::size_t>(written_) & (size_ - 1);
             const std::size_t bytes = std::min({left, free, size_ - offset, publish_bytes - unpublished});
-            std::memcpy(data_ + offset, source, bytes);
+            copy(data_ + offset, source, bytes);
             written_ += bytes;
             source += bytes;
             left -= bytes;
@@ -95,7 +120,7 @@ std::size_t RingReader::read(std::span<const iovec> parts) {
             }
             const std::size_t offset = static_cast<std::size_t>(read_) & (size_ - 1);
             const std::size_t bytes = std::min({left, there, size_ - offset, publish_bytes - unpublished});
-            std::memcpy(target, data_ + offset, bytes);
+            copy(target, data_ + offset, bytes);
             read_ += bytes;
             target += bytes;
             left -= bytes;
