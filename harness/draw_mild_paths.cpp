@@ -202,10 +202,12 @@ void draw_stripe_that_stalls(Scenario& s, Draw& draw) {
     s.faults.push_back(
         fault(FaultKind::stall, begun, share(s.timeouts.peer, draw, 300, 750), draw.number(1, 2), aim_named));
     s.faults.back().value = draw.bits();
-    lasts(s, begun + turns * each, 0);
+    // Nobody stops before the last turn: the other one would begin an operation alone.
+    const Duration until = turns * each * 135 / 100 + 2 * s.faults.back().duration + second;
+    lasts(s, begun + until, 0);
     w.compute_max = millisecond;
     s.expectations.push_back(no_aborts());
-    s.expectations.push_back(ends_until(turns * each * 135 / 100 + 2 * s.faults.back().duration + second));
+    s.expectations.push_back(ends_until(until));
 }
 
 }  // namespace pccl::harness::mild

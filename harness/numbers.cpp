@@ -166,6 +166,7 @@ void Numbers::count_reduced(Told& told, GroupId group, const Command& command, c
     const bool good = completion.result == Result::success;
     if (std::get_if<CommandConnect>(&command) != nullptr) {
         told.open.clear();
+        told.left_with_master.clear();
         told.failed_bytes = 0;
     } else if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
         if (!good) return;
@@ -182,6 +183,7 @@ void Numbers::count_reduced(Told& told, GroupId group, const Command& command, c
         const auto open = told.open.find(await->tag);
         if (open == told.open.end()) return;
         if (!good) told.failed_bytes += open->second;
+        if (completion.cause.has(CauseKind::master_gone)) told.left_with_master.insert(await->tag);
         told.open.erase(open);
     }
     if (good && completion.epoch != 0) {
@@ -197,7 +199,9 @@ std::string Numbers::status_of(const Told& told, const MasterStatus::Operation& 
     // Both ends of a send name it as they like, and agree on another tag.
     const Workload& w = scenario_.workload;
     if (has_liars(scenario_) || w.many_window != 0 || w.sends_per_mille != 0) return {};
-    if (std::none_of(told_.begin(), told_.end(), [&](const Told& one) { return one.open.contains(operation.tag); }))
+    if (std::none_of(told_.begin(), told_.end(), [&](const Told& one) {
+            return one.open.contains(operation.tag) || one.left_with_master.contains(operation.tag);
+        }))
         return formatted("an operation has tag {}, which nobody has launched", operation.tag);
     const auto open = told.open.find(operation.tag);
     // The bytes of another collective are those of all members.

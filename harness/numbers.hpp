@@ -49,6 +49,9 @@ private:
         std::multiset<std::uint64_t> vote_inputs;
         std::uint64_t vote_inputs_sum = 0;
         std::map<core::Tag, std::uint64_t> open;  // bytes of the launches that are not awaited, by tag
+        // Tags whose await failed because the master was gone. The master keeps the seat of such a member for a while, or
+        // is frozen, so it may still have their operations.
+        std::set<core::Tag> left_with_master;
         std::uint64_t failed_bytes = 0;           // of failed awaits since the last success in this membership
     };
 
