@@ -333,11 +333,24 @@ void draw_mild(Scenario& s, const GeneratorOptions& options, std::uint32_t on) {
     if (!(draw.chance(mild_per_million) || alone)) return;
     using Theme = void (*)(Scenario&, Draw&);
     // Runs with narrow paths have few events.
-    static constexpr Theme themes[] = {
-        draw_late_programs,    draw_overdue_program,   draw_death,       draw_deaths_of_all, draw_hanging_disk,
-        draw_sparse_edges,     draw_short_outages,     draw_stutter,     draw_short_outages, draw_silent_addresses,
-        draw_flapping_control, draw_narrow_holders,    draw_narrow_edge, draw_narrow_edge,   draw_narrow_edge,
-        draw_second_slices,    draw_stripe_that_stalls};
+    static constexpr Theme themes[] = {draw_late_programs,
+                                       draw_overdue_program,
+                                       draw_death,
+                                       draw_deaths_of_all,
+                                       draw_hanging_disk,
+                                       draw_sparse_edges,
+                                       draw_short_outages,
+                                       draw_stutter,
+                                       draw_short_outages,
+                                       draw_silent_addresses,
+                                       draw_flapping_control,
+                                       draw_narrow_holders,
+                                       draw_narrow_edge,
+                                       draw_narrow_edge,
+                                       draw_narrow_edge,
+                                       draw_second_slices,
+                                       draw_stripe_that_stalls,
+                                       draw_slices_before_their_start};
     themes[draw.below(std::size(themes))](s, draw);
     sort_by_time(s.faults);
 }

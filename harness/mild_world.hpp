@@ -22,6 +22,7 @@ void lasts(Scenario& s, Duration time, std::uint64_t removed);
 
 // Worlds with paths on which payload takes long.
 void draw_narrow_edge(Scenario& s, sim::Draw& draw);
+void draw_slices_before_their_start(Scenario& s, sim::Draw& draw);
 void draw_narrow_holders(Scenario& s, sim::Draw& draw);
 void draw_second_slices(Scenario& s, sim::Draw& draw);
 void draw_stripe_that_stalls(Scenario& s, sim::Draw& draw);

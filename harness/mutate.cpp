@@ -433,7 +433,7 @@ Scenario mutate(const Scenario& parent, const Scenario& donor, const EffectCount
     settle(child);
     // Programs that wait for more members than there are never go on.
     const auto core = static_cast<std::uint32_t>(child.core.size());
-    child.workload.world_min = std::clamp(child.workload.world_min, 2u, std::max(core, 2u));
+    child.workload.world_min = std::clamp(child.workload.world_min, 1u, std::max(core, 1u));
     return child;
 }
 

@@ -377,6 +377,9 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     draw_revocations(s, on);
     draw_liars(s, options, on);
     draw_away(s, on);
+    if (Draw uneven(mix(seed, 454)); uneven.chance(100'000)) {
+        for (PeerPlan& plan : s.peers) plan.stripes = std::min(uneven.number(1, 4), s.limits.stripes_max);
+    }
     draw_mild(s, options, on);
     s.limits.peers_max = std::max(s.limits.peers_max, static_cast<std::uint32_t>(s.peers.size()));
     fit_collectives(s);
@@ -392,9 +395,6 @@ static Scenario generate(std::uint64_t seed, const GeneratorOptions& options, si
     if (Draw revisions(mix(seed, 453)); revisions.chance(40'000)) {
         const auto first = static_cast<std::uint64_t>(revisions.log_uniform(1, 100'000'000'000'000'000));
         s.workload.first_revision = std::min(first, s.limits.revision_max / 2);
-    }
-    if (Draw uneven(mix(seed, 454)); uneven.chance(100'000)) {
-        for (PeerPlan& plan : s.peers) plan.stripes = std::min(uneven.number(1, 4), s.limits.stripes_max);
     }
     s.patience = patience_of(s);
     return s;

@@ -168,7 +168,7 @@ struct Workload {
     // Factor for each count; only with symbolic memory.
     std::uint32_t elements_times = 1;
     bool f32_sum = false;                     // every collective is a sum of f32 (else drawn per tag)
-    std::uint32_t world_min = 2;              // a program waits until its group has this many members
+    std::uint32_t world_min = 1;              // a program waits until its group has this many members
     bool exact = true;                        // small integers (else random values, checked with an error bound)
     std::uint32_t entries = 2;                // of the shared state
     std::uint32_t key_bytes = 0;              // names of entries are at least this long

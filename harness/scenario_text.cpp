@@ -173,7 +173,7 @@ const Setting settings[] = {
     PCCL_ONE("workload.elements_min", number, 1, 1 << 28, workload.elements_min),
     PCCL_ONE("workload.elements_times", number, 1, 1 << 30, workload.elements_times),
     PCCL_ONE("workload.f32_sum", flag, 0, 1, workload.f32_sum),
-    PCCL_ONE("workload.world_min", number, 2, 2000, workload.world_min),
+    PCCL_ONE("workload.world_min", number, 1, 2000, workload.world_min),
     PCCL_ONE("workload.exact", flag, 0, 1, workload.exact),
     PCCL_ONE("workload.entries", number, 0, million, workload.entries),
     PCCL_ONE("workload.key_bytes", number, 0, 1024, workload.key_bytes),

@@ -89,7 +89,7 @@ Task<bool> Process::membership(bool first_turn) {
         const Completion c = co_await vote(CallKind::update_topology);
         if (c.result != Result::success && !co_await still_member(c)) co_return false;
     }
-    if (scenario_.workload.world_min > 2 && attributes_.group_world < scenario_.workload.world_min) {
+    if (scenario_.workload.world_min > 1 && attributes_.group_world < scenario_.workload.world_min) {
         waited_ = true;
         co_await sleep(draw_.log_uniform(100 * millisecond, second));
         co_return true;

@@ -21,7 +21,6 @@ Scenario calm(std::uint64_t seed) {
     s.peers.resize(3);
     for (PeerPlan& plan : s.peers) plan.turns = 60;
     s.world.network.latency_low = s.world.network.latency_high = 2 * millisecond;
-    s.workload.world_min = 2;
     s.timeouts.peer = 2 * second;
     s.chaos_end = 3 * second;
     s.stop_after = 100 * millisecond;

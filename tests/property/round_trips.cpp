@@ -35,7 +35,6 @@ double round_trips(std::uint64_t bytes) {
     w.tags = 1;
     w.elements_min = w.elements_max = static_cast<std::uint32_t>(bytes / 4);
     w.f32_sum = true;
-    w.world_min = 2;
     w.in_place_per_mille = 0;
     s.stop_after = 3600 * second;
     s.patience = 60 * second;

@@ -62,7 +62,6 @@ TEST_CASE("on a long path, a connection that stalls costs much less than the pat
         s.world.symbolic = true;
         s.limits.eager_bytes = 64 << 20;
         s.workload.sync = false;
-        s.workload.world_min = 2;
         s.workload.elements_min = s.workload.elements_max = 64 << 20;
         s.workload.f32_sum = true;
         s.peers.resize(2);
