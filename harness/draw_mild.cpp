@@ -102,6 +102,7 @@ void draw_late_programs(Scenario& s, Draw& draw) {
     s.limits.copies_in_flight = 1;
     s.workload.entries = draw.number(1, 2);
     s.workload.state_elements_max = 128 * draw.number(4, 24);
+    s.workload.state_elements_min = s.workload.state_elements_max / 2;
     if (draw.chance(700'000)) s.peers.back().start = begun + share(limit, draw, 0, 1'000);
 }
 

@@ -78,14 +78,25 @@ void Exchange::pump_edge(const Uuid& target) {
 
 bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
     const Reductions::Map& ops = reductions_.all();
-    // Operations take turns, starting after the one served last. Those with a lost slice to resend come first, those
-    // whose start is not known last.
+    const auto may_send = [&](const Operation& op) {
+        return !op.decided && (op.prepared || op.ahead) && op.id.successor == target;
+    };
+    std::uint32_t lost_most = 0;
+    for (const auto& [op_id, op] : ops) {
+        if (may_send(*op) && !op->ahead) lost_most = std::max(lost_most, op->resends());
+    }
+    // Operations take turns, starting after the one served last. The slice that was lost most often comes first, then
+    // others to resend, and last the operations whose start is not known: when a connection breaks, all that left ahead
+    // on it is lost, and others would wait for it.
+    enum Round : std::size_t { most_urgent, resends, started, ahead, rounds };
     auto turn = ops.upper_bound({flow.last_served, ~0u});
-    for (std::size_t i = 0; i < 3 * ops.size(); ++i, ++turn) {
+    for (std::size_t i = lost_most == 0 ? started * ops.size() : 0; i < rounds * ops.size(); ++i, ++turn) {
         if (turn == ops.end()) turn = ops.begin();
         Operation& op = *turn->second;
-        if (op.decided || !(op.prepared || op.ahead) || op.id.successor != target) continue;
-        if (i < ops.size() ? !op.resends() : (i >= 2 * ops.size()) != op.ahead) continue;
+        if (!may_send(op)) continue;
+        const std::size_t round = i / ops.size();
+        if ((round == ahead) != op.ahead) continue;
+        if (round < started && op.resends() < (round == most_urgent ? lost_most : 1)) continue;
         const bool far = flow.is_far(turn_.limits);
         const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
         const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
@@ -98,7 +109,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
             ++op.eager_outstanding;
             ++flow.eager_used;
         }
-        if (i >= ops.size()) flow.last_served = op.id.id;
+        if (round >= started) flow.last_served = op.id.id;
         const Half& half = op.half(next.phase, next.slice);
         if (!op.unanswered()) op.waits_since = turn_.now - op.waited;
         op.leaves(next.phase, next.slice, id);

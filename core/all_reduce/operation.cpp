@@ -179,6 +179,11 @@ BufferRef Operation::final_ref(std::uint32_t slice) const {
     return BufferRef{result, place.scratch_offset + wire_offset(slice) - part_wire_[part], wire_length(slice)};
 }
 
+bool Operation::is_more_urgent(int phase, std::uint32_t slice, std::uint32_t other) {
+    const auto key = [&](std::uint32_t one) { return std::pair(half(phase, one).counted, lost_times(phase, one)); };
+    return key(slice) > key(other);
+}
+
 void Operation::enqueue(int phase, std::uint32_t slice) {
     Half& entry = half(phase, slice);
     ASSERT(entry.out != OutState::queued && entry.out != OutState::acknowledged);
@@ -190,11 +195,18 @@ void Operation::enqueue(int phase, std::uint32_t slice) {
     Queue& queue = queue_of(phase, slice);
     if (entry.counted || lost.contains({phase, slice})) {
         // A resend goes first. It may hold credit already: behind a slice that waits for credit, it would wait for
-        // itself. And the clock of a lost slice runs, so its time must not pass in the queue.
+        // itself. And the clock of a lost slice runs, so its time must not pass in the queue. What was lost more often
+        // stays ahead: it may have been the second one on each connection, and only the first one gets through.
         if (queue.head != none) PROBE(resend_goes_first);
+        std::uint32_t before = none;
         entry.next = queue.head;
-        queue.head = slice;
-        if (queue.tail == none) queue.tail = slice;
+        while (entry.next != none && is_more_urgent(phase, entry.next, slice)) {
+            PROBE(lost_more_often_stays_first);
+            before = entry.next;
+            entry.next = half(phase, before).next;
+        }
+        (before == none ? queue.head : half(phase, before).next) = slice;
+        if (entry.next == none) queue.tail = slice;
         return;
     }
     if (queue.tail == none)
@@ -287,13 +299,19 @@ void Operation::drop_answered(int phase, Queue& queue) {
     if (queue.head == none) queue.tail = none;
 }
 
-bool Operation::resends() {
-    if (lost.empty()) return false;
+std::uint32_t Operation::lost_times(int phase, std::uint32_t slice) const {
+    const auto found = slice == none ? lost.end() : lost.find({phase, slice});
+    return found == lost.end() ? 0 : found->second.times;
+}
+
+std::uint32_t Operation::resends() {
+    std::uint32_t most = 0;
+    if (lost.empty()) return most;
     for (const int phase : {0, 1}) {
         drop_answered(phase, queues_[phase]);
-        if (queues_[phase].head != none && lost.contains({phase, queues_[phase].head})) return true;
+        most = std::max(most, lost_times(phase, queues_[phase].head));
     }
-    return false;
+    return most;
 }
 
 Operation::Next Operation::peek(std::uint32_t eager_left, std::uint32_t slots_most) {
@@ -306,8 +324,7 @@ Operation::Next Operation::peek(std::uint32_t eager_left, std::uint32_t slots_mo
     if (neighbour_ready) {
         const std::uint32_t first = queues_[0].head;
         const std::uint32_t final = queues_[1].head;
-        if (!lost.empty() && final != none && lost.contains({1, final}) &&
-            !(first != none && lost.contains({0, first}))) {
+        if (!lost.empty() && lost_times(1, final) > lost_times(0, first)) {
             next.phase = 1;
             next.slice = final;
             return next;

@@ -160,8 +160,9 @@ public:
     // The next slice to send, or slice == none. `eager_left`: further own slices that may leave before the neighbour is
     // ready. `slots_most`: so many slots of the neighbour may hold own input.
     Next peek(std::uint32_t eager_left, std::uint32_t slots_most);
-    // True: a lost slice is queued for a resend. It must not wait for its operation's turn, because its clock runs.
-    bool resends();
+    // 0: no lost slice is queued for a resend. Else how often the one that leaves next was lost. It must not wait for its
+    // operation's turn, because its clock runs.
+    std::uint32_t resends();
     void pop(const Next& next);
     // `used` may exceed `credit`: more slices may have left before the neighbour was ready than it has slots.
     std::uint32_t free_credit() const { return credit > used ? credit - used : 0; }
@@ -351,6 +352,9 @@ private:
     void left_flight(const Half& entry);
     void left_queue(const Half& entry);
     // Drops slices from the head of the queue that were acknowledged while their resend was queued.
+    std::uint32_t lost_times(int phase, std::uint32_t slice) const;  // 0 also for none
+    // Whether `slice`, which is queued, has to leave before `other`, which is to be sent again.
+    bool is_more_urgent(int phase, std::uint32_t slice, std::uint32_t other);
     void drop_answered(int phase, Queue& queue);
 
     Graph graph_;

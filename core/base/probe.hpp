@@ -223,6 +223,7 @@
     X(ack_twice, "all-reduce", "slice acknowledged twice")                                                             \
     X(resend_answered_in_queue, "all-reduce", "resend dropped from the queue: the first copy was acknowledged")        \
     X(resend_goes_first, "all-reduce", "resend put before slices that wait for credit")                                \
+    X(lost_more_often_stays_first, "all-reduce", "resend put behind one that was lost more often")                     \
     X(input_held_back, "all-reduce", "own input held back: half of the slots are taken")                               \
     X(waits_for_credit, "all-reduce", "partial sum waits for credit")                                                  \
     X(stripe_lost_slice_again, "all-reduce", "slice of a lost stripe goes again")                                      \

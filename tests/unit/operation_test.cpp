@@ -216,6 +216,29 @@ TEST_CASE("a slice that is declined gives its credit back; one that is lost keep
     CHECK(op->peek(0, Operation::none).slice != first.slice);
 }
 
+TEST_CASE("of lost slices, the one that was lost most often goes first") {
+    const auto op = make(2, 0, 300);
+    op->neighbour_ready = true;
+    op->neighbour_slots = op->credit = 8;
+    const auto leaves = [&] {
+        const Operation::Next next = op->peek(0, Operation::none);
+        op->pop(next);
+        op->leaves(next.phase, next.slice, 1);
+        return next.slice;
+    };
+    const std::uint32_t often = leaves();
+    CHECK(op->lost_again(0, often, second, 0));
+    CHECK(leaves() == often);
+    const std::uint32_t once = leaves();
+    CHECK(op->lost_again(0, often, 2 * second, 0));
+    CHECK(op->lost_again(0, once, 2 * second, 0));
+    CHECK(op->resends() == 2);
+    CHECK(leaves() == often);
+    CHECK(op->resends() == 1);
+    CHECK(leaves() == once);
+    CHECK(op->resends() == 0);
+}
+
 TEST_CASE("a member that reads results ahead of the outcome still waits for input") {
     const auto op = make(2, 0, 64);
     CHECK(op->waits_for_input());
