@@ -33,6 +33,14 @@ std::uint32_t unit_of(const Scenario& s, Draw& draw, std::int64_t rate, std::int
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(together / streams / 8 * 8, 2'048, 1 << 20));
 }
 
+// Members that begin together end with their last turn: one that stopped before would leave the other one alone in an
+// operation.
+void lasts_all_turns(Scenario& s, std::int64_t rate) {
+    const Workload& w = s.workload;
+    const std::int64_t bytes = std::int64_t{4} * w.elements_max * w.tags * s.peers.front().turns;
+    lasts(s, begun + 4 * bytes * second / rate + 24 * s.timeouts.peer);
+}
+
 // The queue of a path with so many streams does not delay heartbeats for long.
 void set_windows(Scenario& s, std::int64_t rate, std::int64_t streams) {
     const std::int64_t window = rate * (s.timeouts.peer / second) / 8 / streams;
@@ -100,8 +108,7 @@ void draw_narrow_edge(Scenario& s, Draw& draw) {
                                  share(s.timeouts.peer, draw, 100, 450), narrow, next));
         break;
     }
-    // Nobody stops before the last turn: the other one would begin an operation alone.
-    lasts(s, begun + 4 * w.tags * takes + 24 * s.timeouts.peer);
+    lasts_all_turns(s, rate);
     if (all_stay) s.expectations.push_back(removals(0));
     if (all_stay && members == 2) s.expectations.push_back(no_aborts());  // there is no other ring
     w.compute_max = 100 * millisecond;
@@ -130,8 +137,8 @@ void draw_slices_before_their_start(Scenario& s, Draw& draw) {
     w.tags = draw.number(1, 2);
     w.world_min = 2;
     w.elements_max = w.elements_min = slice / 4 * draw.number(1, 4);
-    const std::int64_t bytes = std::int64_t{4} * w.elements_max * w.tags * 6;  // of all turns
-    lasts(s, begun + 4 * bytes * second / rate + 24 * s.timeouts.peer, 0);
+    lasts_all_turns(s, rate);
+    s.expectations.push_back(removals(0));
     s.expectations.push_back(no_aborts());
     w.compute_max = draw.log_uniform(millisecond, 200 * millisecond);
 }
@@ -210,8 +217,8 @@ void draw_second_slices(Scenario& s, Draw& draw) {
     s.faults.back().b = 3 - s.faults.back().a;
     s.faults.back().value = slice + slice / 4 + 600 + draw.below(slice / 2);
     s.faults.back().forever = true;
-    const std::int64_t bytes = std::int64_t{4} * w.elements_max * w.tags * 2;  // of all turns
-    lasts(s, begun + 4 * bytes * second / n.rate_low + 24 * s.timeouts.peer, 0);
+    lasts_all_turns(s, n.rate_low);
+    s.expectations.push_back(removals(0));
     w.compute_max = 10 * millisecond;
     s.expectations.push_back(no_aborts());
 }
@@ -241,9 +248,8 @@ void draw_stripe_that_stalls(Scenario& s, Draw& draw) {
     s.faults.push_back(
         fault(FaultKind::stall, begun, share(s.timeouts.peer, draw, 300, 750), draw.number(1, 2), aim_named));
     s.faults.back().value = draw.bits();
-    // Nobody stops before the last turn: the other one would begin an operation alone.
     const Duration until = turns * each * 135 / 100 + 2 * s.faults.back().duration + second;
-    lasts(s, begun + until, 0);
+    lasts(s, begun + until, 0);  // nobody stops before the last turn
     w.compute_max = millisecond;
     s.expectations.push_back(no_aborts());
     s.expectations.push_back(ends_until(until));

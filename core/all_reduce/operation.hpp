@@ -351,10 +351,10 @@ private:
     static void begin_anew(Half& entry, bool counts);
     void left_flight(const Half& entry);
     void left_queue(const Half& entry);
-    // Drops slices from the head of the queue that were acknowledged while their resend was queued.
     std::uint32_t lost_times(int phase, std::uint32_t slice) const;  // 0 also for none
     // Whether `slice`, which is queued, has to leave before `other`, which is to be sent again.
     bool is_more_urgent(int phase, std::uint32_t slice, std::uint32_t other);
+    // Drops slices from the head of the queue that were acknowledged while their resend was queued.
     void drop_answered(int phase, Queue& queue);
 
     Graph graph_;

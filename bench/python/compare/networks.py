@@ -345,7 +345,8 @@ def wan(setting: Setting, peers: int, programs: Path) -> Network:
         network.interface = "tun0"
         network.addresses = [f"10.99.0.{i + 1}" for i in range(peers)]
         network.namespaces = [network.hold_namespace() for _ in range(peers)]
-        line = Child([str(programs / "delay_line"), *delay_line_options(setting),
+        line = Child([str(programs / "delay_line"), *path_options(setting),
+                      "--stall-ms", f"{setting.stall_ms:g}", "--seed", str(setting.seed),
                       *(word for namespace in network.namespaces for word in ("--net", namespace))])  # fmt: skip
         network._children.append(line)
         line.expect("ready", 10)
@@ -362,12 +363,12 @@ def wan(setting: Setting, peers: int, programs: Path) -> Network:
     return network
 
 
-def delay_line_options(setting: Setting) -> list[str]:
+def path_options(setting: Setting) -> list[str]:
+    """What the delay line and the simulator are told about the paths."""
     return [
         "--latency-ms", f"{setting.latency_ms:g}", "--flow-mbit", f"{setting.flow_mbit:g}",
         "--interface-mbit", f"{setting.interface_mbit:g}", "--queue-ms", f"{setting.queue_ms:g}",
-        "--loss-percent", f"{setting.loss_percent:g}", "--stall-ms", f"{setting.stall_ms:g}",
-        "--seed", str(setting.seed),
+        "--loss-percent", f"{setting.loss_percent:g}",
     ]  # fmt: skip
 
 

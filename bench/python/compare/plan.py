@@ -12,7 +12,7 @@ from typing import Any
 
 from compare import networks
 from compare.contestants import Contestant, Tools, path_limit
-from compare.networks import Failed, Setting, delay_line_options, run
+from compare.networks import Failed, Setting, path_options, run
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SIZES = "4,4K,64K,1M,16M,64M,256M,1G"
@@ -143,17 +143,8 @@ def fits(peers: int, size: int) -> bool:
 
 def predict(tools: Tools, part: Part) -> dict[int, float]:
     setting = part.setting
-    words = delay_line_options(setting)
-    # The simulator draws losses of its own, and stalls no connection.
-    left_out = ("--seed", "--stall-ms")
-    options = [
-        word
-        for name, value in zip(words[::2], words[1::2], strict=True)
-        if name not in left_out
-        for word in (name, value)
-    ]
     text = run([str(tools.programs / "predict"), "--peers", str(part.peers), "--connections", str(setting.connections),
-                "--sizes", ",".join(map(str, part.sizes)), *options], 300)  # fmt: skip
+                "--sizes", ",".join(map(str, part.sizes)), *path_options(setting)], 300)  # fmt: skip
     rows = [json.loads(line) for line in text.splitlines()]
     return {int(row["bytes"]): float(row["predicted_ms"]) for row in rows}
 
@@ -184,7 +175,7 @@ class Comparison:
             try:
                 self._run_part(part, print_row, print_part)
             except Failed as error:
-                self.remark(f"{part.name} with {part.peers} peers: skipped: {error}")
+                self.remark(f"{part.name} with {part.peers} peers: from here on skipped: {error}")
 
     def _run_part(self, part: Part, print_row: Callable[[Row], None], print_part: Callable[[Part], None]) -> None:
         # A part that takes longer than its share takes it from all that follow, not from the last ones alone.
@@ -213,6 +204,8 @@ class Comparison:
                     if not fits(part.peers, size):
                         self.remark(f"{size_text(size)} with {part.peers} peers: skipped: it needs more memory")
                         continue
+                    if i > 0 and time.monotonic() > end:
+                        raise Failed("the time of this part is over")
                     budget = max(1.0, 1.5 * (end - time.monotonic()) / (len(part.sizes) - i))
                     row = Row(part.setting, part.name, part.peers, size, {}, predicted.get(size), limit)
                     self._measure(row, contestants, budget)
