@@ -142,6 +142,7 @@
     X(no_ring_victim, "topology", "no ring: one end of an edge removed")                                               \
     X(heard_after_silence, "topology", "member spoke again after a long silence")                                      \
     X(stuck_edge_tried_again, "topology", "edge that carried nothing in an earlier ring is needed: tried once more")   \
+    X(marked_edge_dialled_again, "topology", "no ring: edges down in earlier rings are dialled again")                 \
     X(edge_marked_stuck, "topology", "edge marked that connects and carries nothing")                                  \
     X(stuck_without_proof, "topology", "edge said to carry nothing while its target may have been away")               \
     X(no_ring_quiet_end, "topology", "no ring: an end that is quiet is left to its silence")                           \

@@ -12,6 +12,11 @@ namespace {
 constexpr std::uint32_t restarts_max = 3;
 constexpr std::uint32_t stuck_doubles_max = 6;
 constexpr std::uint32_t flaps_max = 3;
+
+bool within(const std::vector<Uuid>& ring, const std::pair<Uuid, Uuid>& ends) {
+    const auto has = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
+    return has(ends.first) && has(ends.second);
+}
 }  // namespace
 
 const EdgeTable::Edge* EdgeTable::find(const Uuid& from, const Uuid& to) const {
@@ -50,30 +55,39 @@ void EdgeTable::mark_stuck(const Uuid& from, const Uuid& to, Instant now, Durati
     ++edge.stuck_times;
 }
 
-bool EdgeTable::try_again(const std::vector<Uuid>& ring, Instant now, Duration rarely) {
+bool EdgeTable::try_stuck_again(const std::vector<Uuid>& ring, Instant now) {
     bool any = false;
-    const auto within = [&](const Uuid& peer) { return std::find(ring.begin(), ring.end(), peer) != ring.end(); };
     for (auto& [ends, edge] : edges_) {
-        if (!within(ends.first) || !within(ends.second)) continue;
-        // A stuck edge is tried again only once. If it still carries nothing it stays marked: otherwise the master
-        // would try rings that cannot work in turn, for ever. For the same reason a good edge that was down is tried
-        // rarely, because it may open and close again. An edge that never was up for long is not tried at all.
-        const bool was_stuck = edge.stuck_before && edge.stuck_times <= 1 && edge.stuck_until > now;
-        const bool was_down =
-            edge.good && edge.down_since == never && edge.quarantined_until > now && edge.not_again_before <= now;
-        if (!was_stuck && !was_down) continue;
-        if (was_stuck) {
-            PROBE(stuck_edge_tried_again);
-            edge.stuck_until = now;
-        }
-        if (was_down) {
-            edge.not_again_before = now + rarely;
-            edge.quarantined_until = now;
-        }
+        // Only once. If it still carries nothing it stays marked: otherwise the master would try rings that cannot work
+        // in turn, for ever.
+        if (!within(ring, ends) || !edge.stuck_before || edge.stuck_times > 1 || edge.stuck_until <= now) continue;
+        PROBE(stuck_edge_tried_again);
+        edge.stuck_until = now;
         if (edge.down_since != never) edge.down_since = now;
         any = true;
     }
     return any;
+}
+
+void EdgeTable::dial_again(const std::vector<Uuid>& ring, Instant now, Duration lasts, Duration rarely) {
+    for (auto& [ends, edge] : edges_) {
+        // An edge with a clock is wanted, so it is dialled already. One that opens and breaks at once would only change
+        // the ring to and fro.
+        const bool was_down = !edge.up && !edge.brief && edge.down_since == never && edge.quarantined_until > now;
+        if (!was_down || !within(ring, ends) || edge.not_again_before > now) continue;
+        PROBE(marked_edge_dialled_again);
+        edge.again_until = now + lasts;
+        edge.quarantined_until += lasts;  // a mark that ends now would make a ring that needs this edge
+        edge.not_again_before = now + rarely;
+    }
+}
+
+std::vector<std::pair<Uuid, Uuid>> EdgeTable::dialled_again(const std::vector<Uuid>& ring, Instant now) const {
+    std::vector<std::pair<Uuid, Uuid>> edges;
+    for (const auto& [ends, edge] : edges_) {
+        if (edge.again_until > now && within(ring, ends)) edges.push_back(ends);
+    }
+    return edges;
 }
 
 EdgeTable::Edge& EdgeTable::want(const Uuid& from, const Uuid& to, Instant now) {
@@ -108,7 +122,8 @@ void EdgeTable::report_down(const Uuid& from, const Uuid& to, bool answered, Ins
     Edge& edge = edges_[{from, to}];
     if (edge.up) {
         edge.flaps = now - edge.up_since < steady ? edge.flaps + 1 : 0;
-        edge.good = edge.flaps == 0;
+        edge.brief = edge.flaps != 0;
+        if (edge.brief) edge.again_until = 0;
         if (edge.flaps == 0) edge.restarts = 0;
         if (edge.flaps > flaps_max) {
             PROBE(edge_flaps);
@@ -210,6 +225,7 @@ void EdgeTable::shift_clocks(Duration hung, Instant now) {
         for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.offered_since}) {
             if (*clock != never) *clock = std::min(*clock + hung, now);
         }
+        edge.again_until += hung;
     }
 }
 
@@ -218,6 +234,7 @@ void EdgeTable::restart_clocks(Instant now) {
         for (Instant* clock : {&edge.down_since, &edge.down_before, &edge.offered_since}) {
             if (*clock != never) *clock = now;
         }
+        edge.not_again_before = 0;
     }
 }
 
@@ -225,7 +242,7 @@ void EdgeTable::release_unwanted(const std::map<Uuid, std::set<Uuid>>& wanted, I
     for (auto& [ends, edge] : edges_) {
         const auto from = wanted.find(ends.first);
         if (from != wanted.end() && from->second.contains(ends.second)) continue;
-        edge.good = edge.up ? now - edge.up_since >= steady : edge.good;
+        if (edge.up && now - edge.up_since >= steady) edge.brief = false;
         edge.up = false;
         edge.stuck_before = true;
         edge.down_since = never;

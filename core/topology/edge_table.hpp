@@ -27,9 +27,10 @@ public:
         std::uint32_t flaps = 0;  // times in a row that it broke less than `steady` after it opened
         std::uint32_t failures = 0;
         std::uint32_t restarts = 0;  // restarts of its clock since it was wanted, or was up without flapping
-        bool good = false;           // it was up for `steady` before it last broke or was no longer wanted
+        bool brief = false;          // it was up, and broke less than `steady` after it last opened
         Instant quarantined_until = 0;
-        Instant not_again_before = 0;  // try_again() ended its quarantine early; not again before this
+        Instant again_until = 0;       // dialled until then although it has a mark
+        Instant not_again_before = 0;  // when dial_again() may choose it again
         Instant stuck_until = 0;       // it opens but carries nothing: marked until then, connected or not
         std::uint32_t stuck_times = 0;
         bool stuck_before = false;   // it was not wanted for some time since it was marked: it may carry again
@@ -55,7 +56,7 @@ public:
     void begin_anew(const Uuid& from, const Uuid& to);
     void report_up(const Uuid& from, const Uuid& to, Instant now);
     // `answered`: the target itself refused the connection, so the report is no evidence of its death.
-    // `steady`: an edge that was up for at least this long is good.
+    // `steady`: an edge that breaks after a shorter time flaps.
     void report_down(const Uuid& from, const Uuid& to, bool answered, Instant now, Duration steady);
     void report_closed(const Uuid& from, const Uuid& to);  // on purpose
     // The peer was admitted. Earlier reports of broken connections with it are dropped: a newcomer's report does not
@@ -77,10 +78,15 @@ public:
     // lasts longer.
     void mark_stuck(const Uuid& from, const Uuid& to, Instant now, Duration patience);
     bool stuck(const Uuid& from, const Uuid& to, Instant now) const;
-    // Called when no ring of these peers is left. Ends the quarantine of edges that were marked for an earlier ring: of
-    // an edge that was stuck once, and, at most once in `rarely`, of a good edge that was down. False: there is no such
-    // edge.
-    bool try_again(const std::vector<Uuid>& ring, Instant now, Duration rarely);
+    // Called when no ring of these peers is left. Ends the mark of edges that were stuck once, in an earlier ring.
+    // False: there is no such edge.
+    bool try_stuck_again(const std::vector<Uuid>& ring, Instant now);
+    // Called when no ring of these peers is left. Chooses the edges that were down in an earlier ring to be dialled for
+    // the time `lasts`, each at most once in `rarely`, and none that last broke soon after it opened. An edge that opens
+    // loses its mark.
+    void dial_again(const std::vector<Uuid>& ring, Instant now, Duration lasts, Duration rarely);
+    // The edges that dial_again() chose, while the time lasts.
+    std::vector<std::pair<Uuid, Uuid>> dialled_again(const std::vector<Uuid>& ring, Instant now) const;
     // Both the source and the target reported it up. The report of a newcomer alone is no proof.
     bool up_at_both_ends(const Uuid& from, const Uuid& to) const;
     // Since `since`, a neighbour of `peer` in the ring reported that its connections with `peer` broke, in one

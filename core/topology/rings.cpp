@@ -54,9 +54,16 @@ bool Rings::reported(const Uuid& from, const Uuid& other, const proto::EdgeRepor
                !marked(from, other));
         edges_.report_up(from, other, turn_.now);
     } else {
-        edges_.report_down(from, other, report.answered(), turn_.now, turn_.timeouts.edge_grace());
+        edges_.report_down(from, other, report.answered(), turn_.now, steady(from, other));
     }
     return true;
+}
+
+// An edge may break whenever it carries something. A receiver that cannot fetch shared state over it rests for a hiccup,
+// and an edge that stays open only for so long flaps on.
+Duration Rings::steady(const Uuid& from, const Uuid& to) const {
+    const EdgeTable::Edge* edge = edges_.find(from, to);
+    return edge != nullptr && edge->flaps != 0 ? turn_.timeouts.quiet() : turn_.timeouts.edge_grace();
 }
 
 // An edge that failed in a ring would end its quarantine by opening again.
@@ -170,10 +177,21 @@ void Rings::maintain() {
     }
 }
 
+// An edge with a mark is in no ring that is chosen, so its ends would not learn that it works again.
+bool Rings::want_again(const std::vector<Uuid>& ring) {
+    bool awaited = false;
+    for (const auto& [from, to] : edges_.dialled_again(ring, turn_.now)) {
+        wanted_[from].insert(to);
+        awaited = !edges_.want(from, to, turn_.now).up || awaited;
+    }
+    return awaited;
+}
+
 void Rings::maintain_ring(GroupId id) {
     const Duration grace = turn_.timeouts.edge_grace();
     const std::vector<Uuid> ring = state_.groups.at(id).ring;
     if (ring.size() < 2) return;
+    want_again(ring);
     std::vector<std::pair<Uuid, Uuid>> failed;
     for (std::size_t i = 0; i < ring.size(); ++i) {
         const Uuid& from = ring[i];
@@ -207,10 +225,12 @@ void Rings::maintain_ring(GroupId id) {
         return;
     }
     if (other) return;
-    if (edges_.try_again(ring, turn_.now, turn_.timeouts.rarely())) {
+    if (edges_.try_stuck_again(ring, turn_.now)) {
         agenda_.topology = true;
         return;
     }
+    edges_.dial_again(ring, turn_.now, turn_.timeouts.peer, turn_.timeouts.rarely());
+    if (want_again(ring)) return;
     // No ring without a marked edge exists. After the full time-out, one end of such an edge is removed.
     for (const auto& [from, to] : failed) {
         const EdgeTable::Edge* edge = edges_.find(from, to);

@@ -94,7 +94,11 @@ public:
     std::vector<Uuid> ring_without(GroupId group, const std::vector<Uuid>& gone) const;
 
 private:
+    // For how long an edge must be open so that it does not flap when it breaks.
+    Duration steady(const Uuid& from, const Uuid& to) const;
     void maintain_ring(GroupId id);
+    // Wants the edges that are dialled again because no ring is left. True: one of them may still open.
+    bool want_again(const std::vector<Uuid>& ring);
     Cause failed_edge(const RunningOp& op);  // a failed edge of it that is not in the ring any more; empty: none
     bool direct_edge_failed(const Uuid& from, const Uuid& to);
     // An end that dials the edge may not know it yet.

@@ -44,54 +44,75 @@ TEST_CASE("an edge that carried nothing in an earlier ring is tried again, one o
     EdgeTable edges;
     open(edges, a, b, 0);
     edges.mark_stuck(a, b, second, 16 * second);
-    CHECK_FALSE(edges.try_again(ring, 2 * second, rarely));
+    CHECK_FALSE(edges.try_stuck_again(ring, 2 * second));
     CHECK(edges.stuck(a, b, 2 * second));
     edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}}, 0, steady);
-    CHECK_FALSE(edges.try_again({a, c}, 3 * second, rarely));
+    CHECK_FALSE(edges.try_stuck_again({a, c}, 3 * second));
     edges.want(a, b, 3 * second);
-    CHECK(edges.try_again(ring, 4 * second, rarely));
+    CHECK(edges.try_stuck_again(ring, 4 * second));
     CHECK_FALSE(edges.stuck(a, b, 4 * second));
     CHECK(edges.find(a, b)->down_since == 4 * second);
     // It carries nothing again: it is marked for twice as long and not tried again.
     edges.mark_stuck(a, b, 5 * second, 16 * second);
     edges.release_unwanted({{a, {c}}, {c, {b}}, {b, {a}}}, 0, steady);
-    CHECK_FALSE(edges.try_again(ring, 6 * second, rarely));
+    CHECK_FALSE(edges.try_stuck_again(ring, 6 * second));
     CHECK(edges.stuck(a, b, 36 * second));
     CHECK_FALSE(edges.stuck(a, b, 37 * second));
 }
 
-TEST_CASE("a good edge that was down in an earlier ring is tried again, seldom") {
+TEST_CASE("edges that were down in an earlier ring are dialled again together, seldom") {
+    const std::vector<Uuid> members{a, b, c};
+    const Duration lasts = 5 * second;
     EdgeTable edges;
-    const auto breaks = [&](Instant now, Duration lived) {
-        open(edges, a, b, now - lived);
-        edges.report_down(a, b, false, now, steady);
-        edges.mark(a, b, now + 100 * second);
-        return edges.marked(a, b, now);
-    };
-    CHECK(breaks(10 * second, 9 * second));
-    CHECK_FALSE(edges.try_again(ring, 11 * second, rarely));  // it is wanted, so it belongs to this ring
-    edges.release_unwanted({}, 0, steady);
-    CHECK(edges.try_again(ring, 12 * second, rarely));
-    CHECK_FALSE(edges.marked(a, b, 12 * second));
-    CHECK(breaks(22 * second, 9 * second));
-    edges.release_unwanted({}, 0, steady);
-    CHECK_FALSE(edges.try_again(ring, 23 * second, rarely));
-    CHECK(edges.try_again(ring, 12 * second + rarely, rarely));
-    // An edge that opens and breaks at once is not tried.
-    CHECK(breaks(200 * second, steady / 2));
-    edges.release_unwanted({}, 0, steady);
-    CHECK_FALSE(edges.try_again(ring, 201 * second, rarely));
+    const auto dialled = [&](Instant now) { return edges.dialled_again(members, now); };
+    edges.want(a, b, 0);
+    edges.want(b, c, 0);
+    edges.want(c, a, 0);  // no mark
+    edges.mark(a, b, 200 * second);
+    edges.mark(b, c, 200 * second);
+    edges.dial_again(members, second, lasts, rarely);
+    CHECK(dialled(second).empty());  // they are wanted, so they are dialled already
+    edges.release_unwanted({}, second, steady);
+    edges.dial_again({a, c}, 2 * second, lasts, rarely);
+    CHECK(dialled(2 * second).empty());
+    edges.dial_again(members, 2 * second, lasts, rarely);
+    CHECK(dialled(2 * second).size() == 2);
+    // They keep their marks until they open.
+    CHECK(edges.marked(a, b, 2 * second));
+    open(edges, a, b, 3 * second);
+    CHECK_FALSE(edges.marked(a, b, 3 * second));
+    CHECK(edges.marked(b, c, 3 * second));
+    CHECK(dialled(7 * second).empty());
+    edges.dial_again(members, rarely, lasts, rarely);
+    CHECK(dialled(rarely).empty());
+    edges.dial_again(members, rarely + 2 * second, lasts, rarely);
+    CHECK(dialled(rarely + 2 * second).size() == 1);
+    // A time in which the master did not run is left out.
+    edges.shift_clocks(100 * second, rarely + 103 * second);
+    CHECK(dialled(rarely + 106 * second).size() == 1);
+    CHECK(dialled(rarely + 107 * second).empty());
 }
 
-TEST_CASE("an edge that was good when it was not wanted any more is a good one") {
+TEST_CASE("an edge that broke soon after it opened is not dialled again, one that was not wanted any more is") {
     EdgeTable edges;
+    const auto is_dialled_again = [&](Instant now) {
+        edges.mark(a, b, now + 100 * second);
+        edges.release_unwanted({}, now, steady);
+        edges.dial_again(ring, now, second, 0);
+        return !edges.dialled_again(ring, now).empty();
+    };
     open(edges, a, b, 0);
-    edges.release_unwanted({}, 10 * second, steady);
-    edges.want(a, b, 11 * second);
-    edges.mark(a, b, 100 * second);
-    edges.release_unwanted({}, 12 * second, steady);
-    CHECK(edges.try_again(ring, 13 * second, rarely));
-    CHECK_FALSE(edges.marked(a, b, 13 * second));
+    edges.report_down(a, b, false, steady, steady);
+    CHECK(is_dialled_again(10 * second));
+    open(edges, a, b, 20 * second);
+    edges.report_down(a, b, false, 20 * second + steady / 2, steady);
+    CHECK_FALSE(is_dialled_again(30 * second));
+    open(edges, a, b, 40 * second);
+    edges.release_unwanted({}, 40 * second + steady / 2, steady);
+    CHECK_FALSE(is_dialled_again(50 * second));
+    open(edges, a, b, 60 * second);
+    edges.release_unwanted({}, 60 * second + steady, steady);
+    CHECK(is_dialled_again(70 * second));
 }
 
 TEST_CASE("an edge that carried nothing long ago is marked as if for the first time") {
