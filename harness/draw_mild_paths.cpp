@@ -248,7 +248,8 @@ void draw_stripe_that_stalls(Scenario& s, Draw& draw) {
     s.faults.push_back(
         fault(FaultKind::stall, begun, share(s.timeouts.peer, draw, 300, 750), draw.number(1, 2), aim_named));
     s.faults.back().value = draw.bits();
-    const Duration until = turns * each * 135 / 100 + 2 * s.faults.back().duration + second;
+    // An operation takes up to 1.3 times as long, because its few slices wait for each other.
+    const Duration until = turns * each * 165 / 100 + 2 * s.faults.back().duration + second;
     lasts(s, begun + until, 0);  // nobody stops before the last turn
     w.compute_max = millisecond;
     s.expectations.push_back(no_aborts());

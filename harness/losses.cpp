@@ -192,14 +192,22 @@ sim::Violation check_losses(const Scenario& scenario, const Ledger& ledger, Excu
         if (beside_liar && excuses.use(Excuse::liar)) continue;
         const auto left = [](const Life& other) { return std::min(other.leaves_at, other.gone_at); };
         // What most members submit to a synchronization is right. One that enforces a content has to be followed by all.
-        // It was removed at some time since it was known to be a member: honest ones may have left before.
-        std::ptrdiff_t honest = 0, liars = 0;
+        // It was removed at some time since it was known to be a member: honest ones may have left before. Those that
+        // have completed a synchronization outrank the others.
+        const auto synced = [&](const Life& other) {
+            return std::any_of(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) {
+                return &ledger.lives[fact.life] == &other && succeeded(fact) && fact.answered <= l.lost_at;
+            });
+        };
+        std::ptrdiff_t honest = 0, liars = 0, synced_honest = 0, synced_liars = 0;
         for (const Life& other : ledger.lives) {
             if (other.group != l.group || left(other) < (other.liar ? l.member_until : l.lost_at)) continue;
-            if (other.liar ? other.asked_at <= l.lost_at : other.connected_at <= l.lost_at)
-                ++(other.liar ? liars : honest);
+            if (!(other.liar ? other.asked_at <= l.lost_at : other.connected_at <= l.lost_at)) continue;
+            ++(other.liar ? liars : honest);
+            if (synced(other)) ++(other.liar ? synced_liars : synced_honest);
         }
-        const bool outvoted = liars >= honest && (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
+        const bool outvoted = (liars >= honest || (synced_liars != 0 && synced_liars >= synced_honest)) &&
+                              (says(CauseKind::schema_differs) || says(CauseKind::senders_differ));
         // In the first synchronization of a group the highest revision counts, and the keys of whoever claims it.
         const bool outbid =
             says(CauseKind::schema_differs) &&

@@ -183,7 +183,9 @@ void Numbers::count_reduced(Told& told, GroupId group, const Command& command, c
         const auto open = told.open.find(await->tag);
         if (open == told.open.end()) return;
         if (!good) told.failed_bytes += open->second;
-        if (completion.cause.has(CauseKind::master_gone)) told.left_with_master.insert(await->tag);
+        const Cause& why = completion.cause;
+        const bool left = why.has(CauseKind::master_gone) || why.has(CauseKind::master_away);
+        if (left) told.left_with_master.insert(await->tag);
         told.open.erase(open);
     }
     if (good && completion.epoch != 0) {
