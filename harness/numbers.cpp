@@ -162,11 +162,12 @@ std::string Numbers::statistics(const Told& told, sim::Driver& driver) const {
 
 // Each operation has at least two members, and all of them have launched it. A failure tells a member that the operation
 // failed for all of them, but only as long as it is a member: its next success shows that.
-void Numbers::count_reduced(Told& told, GroupId group, const Command& command, const Completion& completion) {
+void Numbers::count_reduced(Told& told, bool in_run, GroupId group, const Command& command,
+                            const Completion& completion) {
     const bool good = completion.result == Result::success;
     if (std::get_if<CommandConnect>(&command) != nullptr) {
+        for (const auto& [tag, bytes] : told.open) told.left_with_master.insert(tag);
         told.open.clear();
-        told.left_with_master.clear();
         told.failed_bytes = 0;
     } else if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
         if (!good) return;
@@ -183,9 +184,10 @@ void Numbers::count_reduced(Told& told, GroupId group, const Command& command, c
         const auto open = told.open.find(await->tag);
         if (open == told.open.end()) return;
         if (!good) told.failed_bytes += open->second;
-        const Cause& why = completion.cause;
-        const bool left = why.has(CauseKind::master_gone) || why.has(CauseKind::master_away);
-        if (left) told.left_with_master.insert(await->tag);
+        if (in_run)
+            told.left_with_master.erase(await->tag);
+        else
+            told.left_with_master.insert(await->tag);
         told.open.erase(open);
     }
     if (good && completion.epoch != 0) {
@@ -318,10 +320,13 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
     if (peer == nullptr) return;
     Told& told = told_[node];
     if (told.incarnation != driver.incarnation()) {
+        std::set<Tag> left = std::move(told.left_with_master);
+        for (const auto& [tag, bytes] : told.open) left.insert(tag);
         told = {};
+        told.left_with_master = std::move(left);
         told.incarnation = driver.incarnation();
     }
-    count_reduced(told, scenario_.peers[node - 1].group, command, completion);
+    count_reduced(told, peer->in_run(), scenario_.peers[node - 1].group, command, completion);
     std::string wrong;
     bool look = false;
     if (std::get_if<CommandConnect>(&command) != nullptr) {

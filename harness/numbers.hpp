@@ -49,8 +49,8 @@ private:
         std::multiset<std::uint64_t> vote_inputs;
         std::uint64_t vote_inputs_sum = 0;
         std::map<core::Tag, std::uint64_t> open;  // bytes of the launches that are not awaited, by tag
-        // Tags whose await failed because the master was gone. The master keeps the seat of such a member for a while, or
-        // is frozen, so it may still have their operations.
+        // Tags that were awaited, or not awaited any more, when this peer had left the run. The master keeps the seat of
+        // a member that it does not hear for a while, or is frozen, so it may still have their operations.
         std::set<core::Tag> left_with_master;
         std::uint64_t failed_bytes = 0;           // of failed awaits since the last success in this membership
     };
@@ -59,7 +59,7 @@ private:
     std::string bytes_of_many(sim::Carried& carried, const core::Completion& completion, bool all);
     std::string bytes_of_sync(sim::Carried& carried, const core::Completion& completion, bool& unsure);
     std::string statistics(const Told& told, sim::Driver& driver) const;
-    void count_reduced(Told& told, core::GroupId group, const core::Command& command,
+    void count_reduced(Told& told, bool in_run, core::GroupId group, const core::Command& command,
                        const core::Completion& completion);
     std::string sizes(const core::Completion& completion);
     std::string status_of(const Told& told, const core::MasterStatus::Operation& operation, bool may_be_own,
