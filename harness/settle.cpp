@@ -181,6 +181,16 @@ Duration rounds_time(const Scenario& s, std::uint32_t window) {
     return waves * hops * latency;
 }
 
+// How long a reduction takes if only a few slices can be in flight on a long path, and each waits for the slots of all
+// members behind it.
+static Duration slots_time(const Scenario& s) {
+    const Limits& l = s.limits;
+    const std::uint64_t at_once = std::uint64_t{l.slice_bytes} * std::max(l.concurrent_ops, 1u);
+    const auto slots = static_cast<std::int64_t>(std::max<std::uint64_t>(l.scratch_bytes / at_once, 1));
+    const std::int64_t slices = 8ll * s.workload.elements_max / l.slice_bytes + 1;
+    return static_cast<Duration>(s.peers.size() - 1) * (slices / slots) * round_trip_of(s);
+}
+
 bool only_impairs_edges(const Scenario& scenario) {
     return !scenario.faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(),
                                                    [](const Fault& fault) { return impairs_an_edge(fault.kind); });
@@ -350,6 +360,7 @@ Duration patience_of(const Scenario& s) {
     // The same holds for many tags that go around a large ring one after another. Newcomers that reach few members may
     // need several turns to be admitted.
     if (const Duration time = rounds_time(s, s.workload.many_window); time > long_payload) patience += 8 * time;
+    if (const Duration time = slots_time(s); time > long_payload) patience += 8 * time;
     // A dial to an address of the master that does not answer lasts until the dial time-out.
     for (const PeerPlan& plan : s.peers) {
         patience += 4 * s.timeouts.dial *
