@@ -170,13 +170,18 @@ private:
 
     bool is_a_liar(const LaunchFact* fact) const { return fact == nullptr || ledger_.lives[fact->life].liar; }
 
-    // Whether one of the chosen members sent false bytes, of which nobody else can tell that they are false. The others
-    // must agree all the same.
+    // Whether one of the chosen members sent false bytes, of which nobody else can tell that they are false; or a stranger
+    // took the seat of one, and repeated an earlier vote with its input. The others must agree all the same.
     bool falsified(const LaunchFact& own) const {
         const auto by = [&](const LaunchFact* fact) {
             return fact == nullptr || sent_false_bytes(ledger_, ledger_.lives[fact->life].node, own.end);
         };
-        return std::any_of(chosen_.begin(), chosen_.end(), by) && excuses_.use(Excuse::liar);
+        if (std::any_of(chosen_.begin(), chosen_.end(), by) && excuses_.use(Excuse::liar)) return true;
+        const auto replaced = [&](const LaunchFact* fact) {
+            return fact != nullptr && !succeeded(*fact) && ledger_.departed(fact->life, fact->completion, fact->end);
+        };
+        return std::any_of(chosen_.begin(), chosen_.end(), replaced) &&
+               replaying_strangers(ledger_, excuses_, own.begin, own.end) != 0 && excuses_.use(Excuse::copied_token);
     }
 
     Uuid peer_of(const LaunchFact& fact) const { return ledger_.lives[fact.life].peer; }
