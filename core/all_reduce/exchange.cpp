@@ -64,6 +64,13 @@ void Exchange::pump_edge(const Uuid& target) {
             return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
         });
     };
+    const auto has_slices_there = [&](const auto& entry) {
+        return entry.second->id.successor == target && entry.second->unanswered();
+    };
+    // The next operation begins on the same stripes as the last one: their windows have grown. If small operations took
+    // turns on all of them, the window of each would shrink again before it is used.
+    const Reductions::Map& ops = reductions_.all();
+    if (flow.next_stripe != 0 && std::none_of(ops.begin(), ops.end(), has_slices_there)) flow.next_stripe = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const LinkId id = stripes[(flow.next_stripe + i) % count].link;
         const auto link = links_.find(id);

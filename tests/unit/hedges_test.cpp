@@ -1,4 +1,4 @@
-// Slices of a late stripe leave again on an idle one: when, and when not.
+// On which of several stripes slices leave, and when those of a late stripe leave again on an idle one.
 #include "core/all_reduce/ahead.hpp"
 #include "core/all_reduce/flow.hpp"
 #include "tests/unit/peer_play.hpp"
@@ -161,6 +161,21 @@ TEST_CASE("each copy doubles the patience, up to a bound, until a slice that lef
     time.measured(100 * millisecond, 500);
     CHECK(time.patience() < once);
     CHECK(time.bytes == 1000);
+}
+
+TEST_CASE("the next operation begins on the stripe of the last one, and what follows it at once does not") {
+    Root root(1);
+    for (const OpId id : {2u, 3u}) {
+        CHECK(root.in_flight[1].empty());
+        root.all_leave();
+        root.acknowledged(0, 40 * millisecond);
+        root.start(id, 1, slice_elements);
+        CHECK(root.in_flight[0].size() == 1);
+    }
+    CHECK(root.in_flight[1].empty());
+    root.all_leave();
+    root.start(4, 1, slice_elements);
+    CHECK(root.in_flight[1].size() == 1);
 }
 
 TEST_CASE("the last slice of a late stripe leaves again on an idle one") {
