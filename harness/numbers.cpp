@@ -166,7 +166,7 @@ void Numbers::count_reduced(Told& told, bool in_run, GroupId group, const Comman
                             const Completion& completion) {
     const bool good = completion.result == Result::success;
     if (std::get_if<CommandConnect>(&command) != nullptr) {
-        for (const auto& [tag, bytes] : told.open) told.left_with_master.insert(tag);
+        for (const auto& [tag, bytes] : told.open) told.left_behind.insert(tag);
         told.open.clear();
         told.failed_bytes = 0;
     } else if (const auto* launch = std::get_if<CommandLaunch>(&command)) {
@@ -185,9 +185,9 @@ void Numbers::count_reduced(Told& told, bool in_run, GroupId group, const Comman
         if (open == told.open.end()) return;
         if (!good) told.failed_bytes += open->second;
         if (in_run)
-            told.left_with_master.erase(await->tag);
+            told.left_behind.erase(await->tag);
         else
-            told.left_with_master.insert(await->tag);
+            told.left_behind.insert(await->tag);
         told.open.erase(open);
     }
     if (good && completion.epoch != 0) {
@@ -204,7 +204,7 @@ std::string Numbers::status_of(const Told& told, const MasterStatus::Operation& 
     const Workload& w = scenario_.workload;
     if (has_liars(scenario_) || w.many_window != 0 || w.sends_per_mille != 0) return {};
     if (std::none_of(told_.begin(), told_.end(), [&](const Told& one) {
-            return one.open.contains(operation.tag) || one.left_with_master.contains(operation.tag);
+            return one.open.contains(operation.tag) || one.left_behind.contains(operation.tag);
         }))
         return formatted("an operation has tag {}, which nobody has launched", operation.tag);
     const auto open = told.open.find(operation.tag);
@@ -320,10 +320,10 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
     if (peer == nullptr) return;
     Told& told = told_[node];
     if (told.incarnation != driver.incarnation()) {
-        std::set<Tag> left = std::move(told.left_with_master);
+        std::set<Tag> left = std::move(told.left_behind);
         for (const auto& [tag, bytes] : told.open) left.insert(tag);
         told = {};
-        told.left_with_master = std::move(left);
+        told.left_behind = std::move(left);
         told.incarnation = driver.incarnation();
     }
     count_reduced(told, peer->in_run(), scenario_.peers[node - 1].group, command, completion);

@@ -51,7 +51,7 @@ private:
         std::map<core::Tag, std::uint64_t> open;  // bytes of the launches that are not awaited, by tag
         // Tags that were awaited, or not awaited any more, when this peer had left the run. The master keeps the seat of
         // a member that it does not hear for a while, or is frozen, so it may still have their operations.
-        std::set<core::Tag> left_with_master;
+        std::set<core::Tag> left_behind;
         std::uint64_t failed_bytes = 0;           // of failed awaits since the last success in this membership
     };
 
