@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from compare import networks
+from compare import machine, networks
 from compare.contestants import Contestant, Measured, Ours, Ring, Tools
 from compare.networks import CountedNetwork, Failed, Network, Setting, adopt_orphans
 from compare.plan import size_text
@@ -271,7 +271,7 @@ def main() -> int:
     adopt_orphans()
     tree = Path(__file__).resolve().parents[2]
     bench = Bench(Tools(options.programs or tree / "build/bin", Path(__file__).parent), options.rounds)
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"load {machine.load():.1f} on {os.cpu_count()} cores")
     failed = False
     for part in options.parts or PARTS:
         try:

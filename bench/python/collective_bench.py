@@ -273,9 +273,10 @@ def main() -> int:
     os.environ["PYTHONPATH"] = f"{tree / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     tools = Tools(options.programs or tree / "build/bin", Path(__file__).parent)
     verdicts = Verdicts()
-    results: dict[str, Any] = {"load before": os.getloadavg()[0], "cores": os.cpu_count()}
+    results: dict[str, Any] = {"cores": os.cpu_count()}
     about = machine.describe(tree, {})
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    results["load before"] = about["load before"]
+    print(f"load {about['load before']} on {os.cpu_count()} cores")
     rounds = options.rounds
     try:
         for part in options.parts or ["time", "bytes"]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import os
 import shlex
 import signal
 import sys
@@ -124,7 +123,7 @@ def main() -> int:
     names = [kind.name for kind in kinds]
     table = report.Table(names)
     comparison.run(parts, table.row, table.part)
-    about["load after"] = f"{os.getloadavg()[0]:.1f}"
+    about["load after"] = f"{machine.load():.1f}"
 
     results = report.as_json(comparison, about, command)
     folder = tree / "build/bench"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import time
 from pathlib import Path
 
 from compare.networks import Failed, run
@@ -35,8 +36,21 @@ def _file(path: str) -> str:
         return "unknown"
 
 
+def load(seconds: float = 2.0) -> float:
+    """Processors in use over the next seconds, also by other guests of the host. Unlike the load average of the system, it
+    does not count a build that has just ended."""
+
+    def ticks() -> int:
+        user, nice, system, _, _, *others = (int(field) for field in _file("/proc/stat").splitlines()[0].split()[1:9])
+        return user + nice + system + sum(others)
+
+    before, began = ticks(), time.monotonic()
+    time.sleep(seconds)
+    return (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+
+
 def describe(tree: Path, versions: dict[str, str]) -> dict[str, str]:
-    load = os.getloadavg()
+    in_use = load()
     changed = _answer("git", "-C", str(tree), "status", "--porcelain", "--untracked-files=no") != "unknown"
     commit = _answer("git", "-C", str(tree), "rev-parse", "--short", "HEAD")
     cores = len(os.sched_getaffinity(0))
@@ -47,7 +61,7 @@ def describe(tree: Path, versions: dict[str, str]) -> dict[str, str]:
         "memory": f"{int(_first('/proc/meminfo', 'MemTotal').split()[0]) / (1 << 20):.0f} GiB",
         "kernel": platform.release(),
         "system": _first_of_os_release(),
-        "load before": f"{load[0]:.1f}" + ("  (BUSY: the numbers are worth little)" if load[0] > 0.3 * cores else ""),
+        "load before": f"{in_use:.1f}" + ("  (BUSY: the numbers are worth little)" if in_use > 0.3 * cores else ""),
         "congestion control": _file("/proc/sys/net/ipv4/tcp_congestion_control"),
         "slow start after idle": _file("/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
     }
