@@ -12,10 +12,20 @@ constexpr bool reads_b(Compute::Kind kind) {
 }
 constexpr bool writes_target(Compute::Kind kind) { return kind != Compute::Kind::hash; }
 
-// True if the lengths of target, a and b fit together. carry_out() may be called only then.
+constexpr bool writes_keep(const Compute& compute) { return compute.keep.length != 0; }
+
+// True if the lengths of target, a, b and keep fit together. carry_out() may be called only then.
 bool is_well_formed(const Compute& compute);
 
-// Writes the memory of `target`. The pointers are those of the three ranges; null if the kind does not use the range.
-void carry_out(const Compute& compute, std::uint8_t* target, const std::uint8_t* a, const std::uint8_t* b);
+// The memory of the ranges; null if the kind does not use the range.
+struct ComputeMemory {
+    std::uint8_t* target = nullptr;
+    const std::uint8_t* a = nullptr;
+    const std::uint8_t* b = nullptr;
+    std::uint8_t* keep = nullptr;
+};
+
+// Writes the memory of `target` and `keep`.
+void carry_out(const Compute& compute, const ComputeMemory& memory);
 
 }  // namespace pccl::core

@@ -338,7 +338,8 @@ struct StoreBytes {
 // reduce: target = a (op) b, `divisor` as in numeric::reduce; target may equal a. hash: hash128 of a. copy: target = a
 // (a.length bytes). quantize: target = the wire form of a. dequantize: the reverse. reduce_quantized: as reduce, with
 // target and a in wire form. want_checksum: ComputeDone carries the checksum64 of target's bytes afterwards; with `hash`
-// that of a, in place of the hash.
+// that of a, in place of the hash. `keep`, with `reduce` and if its length is not 0: gets the bytes of b before target is
+// written, which may be the same range as b. `past_caches`: what `copy` and `keep` write is not needed soon.
 struct Compute {
     enum class Kind : std::uint8_t { reduce, copy, hash, quantize, dequantize, reduce_quantized };
     ComputeId id = 0;
@@ -348,7 +349,8 @@ struct Compute {
     Quantization quantization;
     std::uint32_t divisor = 0;
     bool want_checksum = false;
-    BufferRef target, a, b;
+    bool past_caches = false;
+    BufferRef target, a, b, keep;
 };
 // Appends to the journal. Records become durable in order; answered by RecordPersisted or RecordFailed (master only).
 // `supersedes`: the record contains everything that the records before it promise. The driver may drop those when this

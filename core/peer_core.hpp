@@ -22,6 +22,7 @@
 #include "core/wire/control.pb.h"
 #include "core/wire/convert.hpp"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ public:
     std::string explain() const;
     std::string leftovers() const;
     void check() const;
+    void copy_rest(const std::function<void(const Compute&)>& carry_out) {
+        exchange_.reductions().copy_rest(carry_out);
+    }
     const Uuid& uuid() const { return who_.uuid; }
     bool in_run() const { return session_.in_run(); }
     Duration peer_timeout() const { return config_.timeouts.peer; }

@@ -13,6 +13,7 @@ std::uint64_t PeerMachine::state_hash() const { return core_->state_hash(); }
 std::uint64_t PeerMachine::abstract_state() const { return core_->abstract_state(); }
 std::string PeerMachine::explain() const { return core_->explain(); }
 std::string PeerMachine::leftovers() const { return core_->leftovers(); }
+void PeerMachine::copy_rest(const std::function<void(const Compute&)>& carry_out) { core_->copy_rest(carry_out); }
 void PeerMachine::check() const { core_->check(); }
 PeerStatistics PeerMachine::statistics() const { return core_->statistics(); }
 const Uuid& PeerMachine::uuid() const { return core_->uuid(); }

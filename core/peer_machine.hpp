@@ -11,6 +11,7 @@
 #include "core/events.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -88,6 +89,10 @@ public:
     std::string leftovers() const;
     // Asserts the invariants of every part. Slow: it looks at everything.
     void check() const;
+    // For a driver that has carried out every Compute and handles no more events. The running operations fail, or are
+    // committed, and `carry_out` is called for the copies that are left. Afterwards each array of the application holds
+    // its result or, if it is an input, what it held.
+    void copy_rest(const std::function<void(const Compute&)>& carry_out);
     const Uuid& uuid() const;
     bool in_run() const;  // joining, or a member
     // The peer time-out in force: the master's, once its welcome has arrived.

@@ -26,6 +26,11 @@ struct InputPreparation {
     LaneId op;
     std::uint32_t slice = 0;
 };
+// Own input is copied to scratch while it leaves, because final bytes will overwrite it.
+struct InputCopy {
+    LaneId op;
+    std::uint32_t slice = 0;
+};
 struct CommitCopy {
     LaneId op;
     bool ahead = false;  // of the outcome
@@ -40,7 +45,8 @@ struct ChunkCheck {
     std::uint32_t generation = 0;  // SyncFetch::generation
 };
 struct StateCopy {};
-using ComputeOwner = std::variant<SliceReduction, InputPreparation, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
+using ComputeOwner =
+    std::variant<SliceReduction, InputPreparation, InputCopy, CommitCopy, EntryHash, ChunkCheck, StateCopy>;
 
 class Computes {
 public:

@@ -3,7 +3,6 @@
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
 #include "core/base/overload.hpp"
-#include "core/compute.hpp"
 #include "net-real/descriptors.hpp"
 #include "net-real/event_loop_impl.hpp"
 #include "net-real/remedies.hpp"
@@ -25,10 +24,6 @@ namespace {
 
 thread_local bool is_io_thread = false;
 
-// Limits for computes that run at once on the loop's thread: a slice that has just landed is only in this core's cache.
-constexpr std::uint64_t inline_compute_bytes = 1u << 20;
-constexpr std::uint64_t inline_hash_bytes = 64u << 10;
-constexpr std::uint64_t inline_turn_bytes = 8u << 20;
 // If waking the loop failed, the loop itself looks for posted tasks this often.
 constexpr core::Duration look_interval = core::second;
 
@@ -42,21 +37,6 @@ std::string reason_of(const char* failure) noexcept {
 }
 
 }  // namespace
-
-core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
-                              const std::uint8_t* b) {
-    core::ComputeDone done{compute.id, 0, {}};
-    if (compute.kind == core::Compute::Kind::hash) {
-        if (compute.want_checksum)
-            done.checksum = core::numeric::checksum64(a, compute.a.length);
-        else
-            done.hash = core::numeric::hash128(a, compute.a.length);
-        return done;
-    }
-    core::carry_out(compute, target, a, b);
-    if (compute.want_checksum) done.checksum = core::numeric::checksum64(target, compute.target.length);
-    return done;
-}
 
 // ---- life --------------------------------------------------------------------------------------------------------
 
@@ -188,6 +168,7 @@ void EventLoop::Impl::tear_down() noexcept {
     workers_.finish();
     file_workers_.finish();
     crew_.reset();
+    finish_computes();
     dirty_.clear();
     receiving_.clear();
     for (auto& [id, connection] : links_) destroy(connection);
@@ -201,8 +182,7 @@ void EventLoop::Impl::tear_down() noexcept {
 void EventLoop::Impl::run() {
     begin_turn();
     client_.start(now(), effects_);
-    for (auto& effect : effects_) carry_out(effect);
-    effects_.clear();
+    carry_out_all();
     finish_turn();
     arm_accept();
     if (!shared_listen_error_.empty())
@@ -337,8 +317,13 @@ void EventLoop::Impl::handle_one(const core::Event& event) {
     const core::Status status = client_.handle(now(), event, effects_);
     in_handle_ = false;
     ASSERT(status == core::Status::ok);
-    for (auto& effect : effects_) carry_out(effect);
+    carry_out_all();
+}
+
+void EventLoop::Impl::carry_out_all() {
+    for (; carried_out_ < effects_.size(); ++carried_out_) carry_out(effects_[carried_out_]);
     effects_.clear();
+    carried_out_ = 0;
 }
 
 void EventLoop::Impl::handle_pending() {
@@ -362,7 +347,7 @@ void EventLoop::Impl::finish_turn() {
 }
 
 void EventLoop::Impl::carry_out(core::Effect& effect) {
-    if (!halt_reason_.empty()) return;
+    if (!halt_reason_.empty() && !std::holds_alternative<core::Compute>(effect)) return;
     std::visit(core::Overload{
                    [&](const core::OpenLink& e) { open_link(e); },
                    [&](const core::CloseLink& e) { close_link(e); },
@@ -426,79 +411,6 @@ void EventLoop::Impl::carry_out(core::Effect& effect) {
 
 void EventLoop::Impl::store(const core::StoreBytes& effect) {
     std::memcpy(buffers.resolve(effect.target), effect.bytes.data(), effect.bytes.size());
-}
-
-void EventLoop::Impl::compute(const core::Compute& effect) {
-    const bool is_hash = effect.kind == core::Compute::Kind::hash;
-    std::uint8_t* target = is_hash ? nullptr : buffers.resolve(effect.target);
-    const std::uint8_t* a = buffers.resolve(effect.a);
-    const std::uint8_t* b = core::reads_b(effect.kind) ? buffers.resolve(effect.b) : nullptr;
-    const std::uint64_t bytes = std::max({effect.a.length, effect.b.length, effect.target.length});
-    const bool in_file =
-        buffers.is_file(effect.a.id) || buffers.is_file(effect.b.id) || buffers.is_file(effect.target.id);
-    const bool is_small =
-        !in_file && bytes <= (is_hash && !effect.want_checksum ? inline_hash_bytes : inline_compute_bytes);
-    if (is_small && compute_later(effect, target, a, b)) return;
-    if (is_small && inline_bytes_ <= inline_turn_bytes) {
-        inline_bytes_ += bytes;
-        pending_.push_back(run_compute(effect, target, a, b));
-        return;
-    }
-    const auto writes = in_file ? std::make_shared<FileWrites>() : nullptr;
-    if (in_file) {
-        for (const core::BufferRef& range : {effect.a, effect.b, effect.target})
-            file_payloads_.take_writes(range, *writes);
-    }
-    const auto work = [effect, target, a, b, writes] {
-        if (writes != nullptr) write_to_files(*writes);
-        return run_compute(effect, target, a, b);
-    };
-    // If no thread can be started, compute here: slow for everybody, but correct.
-    Workers& workers = in_file ? file_workers_ : workers_;
-    if (!submit(workers, [work] { return Computed{work(), false, nullptr}; })) pending_.push_back(work());
-}
-
-// False: no thread could be started.
-bool EventLoop::Impl::submit(Workers& workers, std::function<Computed()> work) {
-    {
-        const std::lock_guard lock(posted_mutex_);
-        computed_.reserve(computed_.size() + computing_ + 1);
-        ++computing_;
-    }
-    const auto take_back = [this] {
-        const std::lock_guard lock(posted_mutex_);
-        --computing_;
-    };
-    try {
-        const bool submitted = workers.submit([this, work = std::move(work)]() noexcept {
-            Computed done;
-            try {
-                done = work();
-            } catch (...) {
-                done.failed = true;
-            }
-            computed(std::move(done));
-        });
-        if (!submitted) take_back();
-        return submitted;
-    } catch (...) {
-        take_back();
-        throw;
-    }
-}
-
-// Called by a worker.
-void EventLoop::Impl::computed(Computed done) noexcept {
-    {
-        const std::lock_guard lock(posted_mutex_);
-        --computing_;
-        computes_done_.fetch_add(1, std::memory_order_relaxed);
-        if (ended_) return;
-        const bool was_empty = posted_.empty() && computed_.empty();
-        computed_.push_back(std::move(done));
-        if (!was_empty) return;
-    }
-    wake();
 }
 
 // ---- payload --------------------------------------------------------------------------------------------------------
@@ -638,6 +550,7 @@ void EventLoop::request_stop() { impl_->request_stop(); }
 void EventLoop::join() { impl_->join(); }
 boost::asio::io_context& EventLoop::context() { return impl_->context(); }
 BufferTable& EventLoop::buffers() { return impl_->buffers; }
+void EventLoop::compute_at_once(const core::Compute& effect) { run_compute(effect, impl_->memory_of(effect)); }
 std::uint64_t EventLoop::shared_memory_bytes() const { return impl_->shared_memory_bytes(); }
 void EventLoop::set_user_timeout(core::Duration user_timeout) { impl_->set_user_timeout(user_timeout); }
 void EventLoop::set_tls(TlsUse use) { impl_->set_tls(std::move(use)); }

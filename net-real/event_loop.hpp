@@ -115,6 +115,7 @@ public:
     void request_stop();
     void join();
     BufferTable& buffers();
+    void compute_at_once(const core::Compute& effect);  // on the loop's thread; no event tells of it
     std::uint64_t shared_memory_bytes() const;  // mapped for connections; loop's thread only
 
     // For other servers on this loop's thread (status/status_server.hpp). Their handlers must neither throw nor block.

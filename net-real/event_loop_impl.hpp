@@ -1,6 +1,6 @@
 // The implementation of EventLoop, in event_loop.cpp (thread, turns, effects), connections.cpp (streams),
-// openings.cpp (streams that are not open yet) and rounds.cpp (payload that several threads move). Only these include this header, so that Asio stays out of all users of
-// EventLoop.
+// openings.cpp (streams that are not open yet), computes.cpp and rounds.cpp (payload that several threads move). Only
+// these include this header, so that Asio stays out of all users of EventLoop.
 //
 // A turn is the work that one ready socket, one timer or one batch of posted tasks causes. Within a turn, handle_one
 // gives one event at a time to the machine; then handle_pending gives it the events in pending_. Frames are sent when
@@ -10,6 +10,7 @@
 // event_loop.hpp names the public functions that any thread may call.
 #pragma once
 
+#include "core/compute.hpp"
 #include "net-real/crew.hpp"
 #include "net-real/event_loop.hpp"
 #include "net-real/file_payloads.hpp"
@@ -62,6 +63,7 @@ public:
     void drop_not_admitted();
     void on_event(const core::Event& event) override;
     boost::asio::io_context& context() { return context_; }
+    core::ComputeMemory memory_of(const core::Compute& effect);
 
     BufferTable buffers;
     std::uint16_t port = 0;
@@ -136,9 +138,12 @@ private:
     void finish_turn();
     void handle_pending();
     void handle_one(const core::Event& event);
+    void carry_out_all();
     void carry_out(core::Effect& effect);
     void store(const core::StoreBytes& effect);
     void compute(const core::Compute& effect);
+    void compute_at_once(const core::Compute& effect, const core::ComputeMemory& memory);
+    void finish_computes() noexcept;
     struct Computed;
     bool submit(Workers& workers, std::function<Computed()> work);
     void computed(Computed done) noexcept;
@@ -186,8 +191,7 @@ private:
     // rounds
     bool receive_later(const ConnectionRef& connection);
     bool leaves_output_to_round() const;
-    bool compute_later(const core::Compute& effect, std::uint8_t* target, const std::uint8_t* a,
-                       const std::uint8_t* b);
+    bool compute_later(const core::Compute& effect, const core::ComputeMemory& memory);
     bool is_round_due() const {
         return crew_ && (!receiving_.empty() || !round_computes_.empty() || !dirty_.empty());
     }
@@ -283,6 +287,7 @@ private:
     std::deque<core::Event> pending_;  // events to give to the machine after the running one
     Sent sent_;
     core::Effects effects_;
+    std::size_t carried_out_ = 0;  // of these
     ReceiveSpace space_;
     // ---- rounds: empty if there are no helpers
     struct RoundJob {
@@ -295,9 +300,7 @@ private:
     };
     struct RoundCompute {
         core::Compute effect;
-        std::uint8_t* target = nullptr;
-        const std::uint8_t* a = nullptr;
-        const std::uint8_t* b = nullptr;
+        core::ComputeMemory memory;
         core::ComputeDone done;
         bool failed = false;
     };
@@ -308,6 +311,7 @@ private:
     std::size_t round_jobs_used_ = 0;
     std::vector<ConnectionRef> round_receiving_;
     std::vector<RoundCompute> round_computing_;
+    bool round_has_run_ = true;
 
     Workers workers_;
     Workers file_workers_;  // for files only: a disk that hangs blocks no other work
@@ -321,7 +325,6 @@ private:
 };
 
 // Any thread.
-core::ComputeDone run_compute(const core::Compute& compute, std::uint8_t* target, const std::uint8_t* a,
-                              const std::uint8_t* b);
+core::ComputeDone run_compute(const core::Compute& compute, const core::ComputeMemory& memory);
 
 }  // namespace pccl::real

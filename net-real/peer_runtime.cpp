@@ -172,6 +172,7 @@ struct PeerRuntime::State final : LoopClient {
             // No memory: without a text. The waiting calls must return.
         }
         set_attributes(core::Attributes{});
+        machine->copy_rest([this](const core::Compute& copy) { loop->compute_at_once(copy); });
         calls.fail_all(lost);
     }
 

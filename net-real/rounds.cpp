@@ -36,10 +36,9 @@ bool EventLoop::Impl::receive_later(const ConnectionRef& connection) {
 }
 
 // False: to be computed at once.
-bool EventLoop::Impl::compute_later(const core::Compute& effect, std::uint8_t* target, const std::uint8_t* a,
-                                    const std::uint8_t* b) {
+bool EventLoop::Impl::compute_later(const core::Compute& effect, const core::ComputeMemory& memory) {
     if (!crew_ || std::max(effect.a.length, effect.target.length) < compute_bytes_min) return false;
-    round_computes_.push_back({effect, target, a, b, {}, false});
+    round_computes_.push_back({effect, memory, {}, false});
     return true;
 }
 
@@ -65,6 +64,7 @@ void EventLoop::Impl::put_round_together() {
     round_jobs_used_ = 0;
     round_receiving_.swap(receiving_);
     round_computing_.swap(round_computes_);
+    round_has_run_ = false;
     for (const ConnectionRef& connection : round_receiving_) {
         connection->receiving = false;
         if (connection->state == State::open && connection->link.awaits_payload())
@@ -91,7 +91,7 @@ void EventLoop::Impl::work_in_round(std::size_t number) noexcept {
     }
     RoundCompute& compute = round_computing_[number - round_jobs_used_];
     try {
-        compute.done = run_compute(compute.effect, compute.target, compute.a, compute.b);
+        compute.done = run_compute(compute.effect, compute.memory);
     } catch (...) {
         compute.failed = true;
     }
@@ -109,6 +109,7 @@ void EventLoop::Impl::run_round() {
         auto part = [&](std::size_t number) noexcept { work_in_round(first + number); };
         crew_->run(std::min(jobs - first, Crew::jobs_max), part);
     }
+    round_has_run_ = true;
     finish_round();
     finish_turn();
 }

@@ -201,8 +201,9 @@ std::string to_text(const Effect& effect) {
             [](const Compute& e) -> std::string {
                 static constexpr const char* kinds[] = {"reduce",   "copy",       "hash",
                                                         "quantize", "dequantize", "reduce quantized"};
-                return formatted("compute {} {} target {} a {} b {}", e.id, kinds[static_cast<unsigned>(e.kind)],
-                                 ref_text(e.target), ref_text(e.a), ref_text(e.b));
+                return formatted("compute {} {} target {} a {} b {}{}", e.id, kinds[static_cast<unsigned>(e.kind)],
+                                 ref_text(e.target), ref_text(e.a), ref_text(e.b),
+                                 e.keep.length != 0 ? " keeps b in " + ref_text(e.keep) : "");
             },
             [](const Persist& e) -> std::string {
                 return formatted("persist {}, {} bytes{}", e.sequence, e.record.size(),

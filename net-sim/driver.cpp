@@ -392,8 +392,9 @@ void Driver::on(StoreBytes& effect) {
 void Driver::on(Compute& effect) {
     const bool writes = writes_target(effect.kind);
     const bool two = reads_b(effect.kind);
+    const bool keeps = writes_keep(effect);
     if (!buffers_.contains(effect.a) || (writes && !buffers_.contains(effect.target)) ||
-        (two && !buffers_.contains(effect.b))) {
+        (two && !buffers_.contains(effect.b)) || (keeps && !buffers_.contains(effect.keep))) {
         return contract_broken("computes on memory that is not there: " + to_text(Effect(effect)));
     }
     if (!is_well_formed(effect)) {
@@ -401,7 +402,8 @@ void Driver::on(Compute& effect) {
     }
     const bool free = buffers_.lock(effect.a, false, Use::compute, effect.id) &&
                       (!two || buffers_.lock(effect.b, false, Use::compute, effect.id)) &&
-                      (!writes || buffers_.lock(effect.target, true, Use::compute, effect.id));
+                      (!writes || buffers_.lock(effect.target, true, Use::compute, effect.id)) &&
+                      (!keeps || buffers_.lock(effect.keep, true, Use::compute, effect.id));
     if (!free) return contract_broken("computes on a range in use: " + to_text(Effect(effect)));
     for (const Computing& other : computing_) {
         if (other.what.id == effect.id) return contract_broken("compute name used again");
@@ -426,8 +428,9 @@ void Driver::finish_compute(std::uint64_t id) {
     done.id = id;
     if (!buffers_.contains(what.a)) return contract_broken("freed memory under a compute");
     if (!buffers_.symbolic()) {
-        core::carry_out(what, writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
-                        reads_b(what.kind) ? buffers_.at(what.b) : nullptr);
+        core::carry_out(what, {writes_target(what.kind) ? buffers_.at(what.target) : nullptr, buffers_.at(what.a),
+                               reads_b(what.kind) ? buffers_.at(what.b) : nullptr,
+                               writes_keep(what) ? buffers_.at(what.keep) : nullptr});
     }
     if (what.kind == Compute::Kind::hash && !what.want_checksum) done.hash = buffers_.hash(what.a);
     if (what.want_checksum) done.checksum = buffers_.checksum(what.kind == Compute::Kind::hash ? what.a : what.target);

@@ -143,7 +143,8 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
         else if (op.is_quantized())
             send.source = op.input_ref(next.slice);
         else
-            send.source = BufferRef{op.send, op.byte_offset(next.slice), send.header.length};
+            send.source = op.own_input(next.slice);
+        if (input && send.source.id != op.send && !op.is_quantized()) PROBE(input_left_again_from_scratch);
         send.has_checksum = input ? op.is_quantized() : !half.unsummed;
         send.checksum = half.checksum;
         if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
@@ -155,6 +156,7 @@ bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) 
             link.timed_at = turn_.now;
         }
         turn_.add(send);
+        if (input) reductions_.input_leaves(op, next.slice);
         reductions_.prepare_inputs(op);
         return true;
     }
@@ -426,6 +428,12 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
         discard(id, link, header);
         return;
     }
+    if (header.phase == 1 && op.is_keeping(header.slice)) {
+        PROBE(final_declined_while_input_is_kept);
+        decline(id, header);
+        discard(id, link, header);
+        return;
+    }
     if (half.in == InState::landing) {
         // A slice has one landing at a time. The earlier copy is on a stripe that stalls: redirect it first.
         PROBE(landing_taken_over);
@@ -441,6 +449,7 @@ void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& head
     }
     half.in = InState::landing;
     half.in_link = id;
+    if (header.phase == 1) op.choose_place(header.slice);
     link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
     const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice) : op.final_ref(header.slice);
     turn_.add(ReceivePayload{id, place});

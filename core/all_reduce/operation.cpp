@@ -93,7 +93,10 @@ void Operation::place_finals() {
         } else if (kept && !beside) {
             place.where = Where::receive;
         } else {
-            place.where = Where::scratch;
+            const bool on_input = in_place && kept && !is_quantized() && part.reduce_hops != 0 && graph_.copies == 1 &&
+                                  part.send_offset == part.receive_offset;
+            place.where = on_input ? Where::input : Where::scratch;
+            copies_all_ = copies_all_ && !on_input;
             place.scratch_offset = scratch_bytes_;
             scratch_bytes_ += part_wire_[i + 1] - part_wire_[i];
         }
@@ -172,11 +175,52 @@ BufferRef Operation::final_ref(std::uint32_t slice) const {
     const FinalPlace& place = places_[part];
     ASSERT(place.where != Where::none);
     switch (place.where) {
-    case Where::send: return BufferRef{send, byte_offset(slice), byte_length(slice)};
+    case Where::send: return input_place(slice);
     case Where::receive: return BufferRef{receive, receive_offset(slice), byte_length(slice)};
+    case Where::input:
+        if (half(1, slice).overwrites) return BufferRef{receive, receive_offset(slice), byte_length(slice)};
+        break;
     default: break;
     }
-    return BufferRef{result, place.scratch_offset + wire_offset(slice) - part_wire_[part], wire_length(slice)};
+    return scratch_ref(slice);
+}
+
+BufferRef Operation::scratch_ref(std::uint32_t slice) const {
+    const std::uint32_t part = part_of(slice);
+    return BufferRef{result, places_[part].scratch_offset + wire_offset(slice) - part_wire_[part], wire_length(slice)};
+}
+
+BufferRef Operation::own_input(std::uint32_t slice) const {
+    return half(1, slice).overwrites ? scratch_ref(slice) : input_place(slice);
+}
+
+void Operation::choose_place(std::uint32_t slice) {
+    if (whole != nullptr) return whole->choose_place(in_whole(slice));
+    if (!may_overwrite(slice) || half(1, slice).overwrites) return;
+    Half& input = half(0, slice);
+    ASSERT(input.kept != Kept::computing);
+    if (input.kept == Kept::no) {
+        PROBE(final_beside_input);
+    } else if (starts(slice) && input.out == OutState::sending) {
+        PROBE(final_beside_input_that_leaves);
+        input.kept = Kept::no;
+    } else {
+        overwrite(slice);
+    }
+}
+
+void Operation::overwrite(std::uint32_t slice) {
+    ASSERT(may_overwrite(slice));
+    Half& entry = half(1, slice);
+    if (!entry.overwrites) ++overwritten_;
+    entry.overwrites = true;
+}
+
+std::uint64_t Operation::copies_due() const {
+    if (!decided) return 0;
+    if (!committed) return overwritten_ != 0 ? slices() : 0;
+    if (!has_scratch()) return 0;
+    return copies_all_ ? bytes() : slices();
 }
 
 bool Operation::is_more_urgent(int phase, std::uint32_t slice, std::uint32_t other) {
@@ -414,7 +458,7 @@ std::uint32_t Operation::take_input() {
 }
 
 bool Operation::sums_while_leaving(std::uint32_t slice) const {
-    return forwards_final(slice) && final_ref(slice) == BufferRef{send, byte_offset(slice), byte_length(slice)};
+    return forwards_final(slice) && final_ref(slice) == input_place(slice);
 }
 
 void Operation::leave_unsummed(std::uint32_t slice) {

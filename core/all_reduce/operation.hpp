@@ -22,8 +22,15 @@
 //
 // This class holds geometry and bookkeeping; Reductions and Exchange drive it. All tables but `lost` are allocated at
 // the start.
+// In place, final bytes overwrite the input. A slice of a reduction is overwritten when its final bytes come, if its
+// input has been kept in scratch by then: when it was reduced, or when it left, because it is in a near cache then.
+// Otherwise the final bytes land in scratch, in the same range, as those of all other operations in place do. So each
+// slice has one of the two in each place. At the commit the final bytes that are in scratch are copied to their place;
+// if the operation fails, the inputs are. In a pairwise all-reduce both members need their input until the end, so final
+// bytes land in scratch.
+//
 // Invariants: a slice lands at most once per phase; partial sums live in slots, never in the place of final bytes; the
-// application's input is not written before the outcome (final bytes of an in-place operation land in scratch).
+// application's input is not overwritten before the outcome, unless scratch has it.
 //
 // Slots: a partial sum needs a slot at its receiver, granted by a cumulative credit. Own input enters the ring only
 // while more than half of the successor's slots are free; forwarded partial sums may use all of them. So the slots
@@ -36,6 +43,7 @@
 
 #include "core/base/limits.hpp"
 #include "core/events.hpp"
+#include "core/numeric/copy.hpp"
 #include "core/voting/graph.hpp"
 
 #include <cstdint>
@@ -51,10 +59,15 @@ enum class OutState : std::uint8_t { idle, queued, sending, sent, acknowledged }
 // So many losses and declines of a slice make its bytes count again. Later copies have to get further than the others.
 inline constexpr std::uint8_t again_max = 3;
 
+// Whether scratch has own input that final bytes may overwrite.
+enum class Kept : std::uint8_t { no, computing, yes };
+
 // One phase of one slice at this position.
 struct Half {
     InState in = InState::none;
     OutState out = OutState::idle;
+    Kept kept = Kept::no;     // phase 0
+    bool overwrites = false;  // phase 1: final bytes land, or have landed, on the input
     bool counted = false;     // phase 0: has used its credit
     bool unsummed = false;    // phase 1: own final bytes that leave, or have left, and have no checksum yet
     bool read = false;        // phase 1, quantized: its numbers are in the receive array, or will be
@@ -117,7 +130,10 @@ public:
     bool keeps(std::uint32_t slice) const;
     // Where the final bytes are at this position. At a source without phase 0 that may be the send array.
     BufferRef final_ref(std::uint32_t slice) const;
-    bool is_in_scratch(std::uint32_t slice) const { return places_[part_of(slice)].where == Where::scratch; }
+    bool is_in_scratch(std::uint32_t slice) const {
+        const Where where = places_[part_of(slice)].where;
+        return where == Where::scratch || (where == Where::input && !half(1, slice).overwrites);
+    }
     bool is_shared() const { return graph_.shared; }
     std::uint32_t partial_landings() const { return partial_landings_; }
     std::uint64_t bytes() const { return elements_ * element_bytes(shape.type); }
@@ -128,6 +144,34 @@ public:
     bool has_scratch() const { return scratch_bytes_ != 0; }
     // Scratch has the layout of the receive array, and all of it is copied.
     bool copies_all() const { return copies_all_; }
+    // So much is to be copied now that the outcome is known: bytes if copies_all(), else slices are looked through.
+    std::uint64_t copies_due() const;
+
+    // Copies between the application's array and scratch go past the caches.
+    bool is_larger_than_caches() const { return scratch_bytes_ >= numeric::copy_past_caches_bytes; }
+
+    // ---- input that final bytes overwrite
+    // Final bytes of this slice may land on its input, if that is kept.
+    bool may_overwrite(std::uint32_t slice) const {
+        return whole == nullptr && places_[part_of(slice)].where == Where::input;
+    }
+    // Where the slice's input is kept, or its final bytes land instead.
+    BufferRef scratch_ref(std::uint32_t slice) const;
+    // The slice's input can be kept in scratch from now on: nothing else has used the range.
+    bool may_keep(std::uint32_t slice) const {
+        return prepared && may_overwrite(slice) && half(0, slice).kept == Kept::no &&
+               half(1, slice).in == InState::none && !half(1, slice).overwrites;
+    }
+    // Its range of scratch is being written, so final bytes have no place yet.
+    bool is_keeping(std::uint32_t slice) const {
+        return whole != nullptr ? whole->is_keeping(in_whole(slice)) : half(0, slice).kept == Kept::computing;
+    }
+    // Chooses the place of final bytes that land now.
+    void choose_place(std::uint32_t slice);
+    void overwrite(std::uint32_t slice);
+    BufferRef input_place(std::uint32_t slice) const { return BufferRef{send, byte_offset(slice), byte_length(slice)}; }
+    // Input as it was, whether it is overwritten or not.
+    BufferRef own_input(std::uint32_t slice) const;
     // Memory that the operation needs beside the application's buffers.
     std::uint64_t memory_bytes() const {
         return std::uint64_t{slot_count} * slot_bytes + scratch_bytes() + (is_quantized() ? input_bytes() : 0);
@@ -314,7 +358,8 @@ public:
         LinkId stalled_on = 0;        // the last loss was counted because this stripe seemed to stall; 0: other reason
     };
     std::map<std::pair<int, std::uint32_t>, Lost> lost;  // (phase, slice): lost and not answered since
-    std::uint64_t copied = 0;  // part of the commit copy that was requested: bytes if copies_all(), else slices
+    // Of copies_due(), as far as it was requested.
+    std::uint64_t copied = 0;
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     Completion outcome;                     // set at the decision, delivered when nothing is outstanding
@@ -326,8 +371,8 @@ private:
         std::uint32_t head = none;
         std::uint32_t tail = none;
     };
-    // Where the final bytes of a part are at this position. none: it does not have them.
-    enum class Where : std::uint8_t { none, send, receive, scratch };
+    // Where the final bytes of a part are at this position. none: it does not have them; input: on it, or in scratch.
+    enum class Where : std::uint8_t { none, send, receive, scratch, input };
     struct FinalPlace {
         Where where = Where::none;
         std::uint64_t scratch_offset = 0;
@@ -360,6 +405,7 @@ private:
     Graph graph_;
     bool reduces_ = false;  // it has phase 0
     bool copies_all_ = false;
+    std::uint32_t overwritten_ = 0;  // slices
     std::uint64_t elements_ = 0;  // of all parts
     std::vector<FinalPlace> places_;
     std::uint64_t scratch_bytes_ = 0;

@@ -393,12 +393,19 @@ void Reductions::prepared(Operation& op) {
     ASSERT(!op.prepared);
     op.prepared = true;
     op.landed_at = op.prepared_at = turn_.now;
+    if (op.left_ahead) inputs_left_ahead(op);
     owner_.operation_prepared(op);
     vote_end_if_complete(op);
     prepare_inputs(op);
     owner_.operation_may_send(op);
     // What it carries has its place in the memory of the whole.
     if (Operation* lane = host_lane(op)) prepared(*lane);
+}
+
+void Reductions::inputs_left_ahead(Operation& op) {
+    for (std::uint32_t slice = 0; slice < op.slices(); ++slice) {
+        if (op.starts(slice) && op.half(0, slice).out != OutState::idle) results_.input_leaves(op, slice);
+    }
 }
 
 void Reductions::memory_came(const OperationMemory& owner, const BufferAllocated& event) {
@@ -430,17 +437,25 @@ void Reductions::partial_landed(Operation& op, std::uint32_t slice, const Buffer
     compute.op = op.shape.op;
     compute.quantization = op.shape.quantization;
     compute.want_checksum = true;
-    const BufferRef mine{op.send, op.byte_offset(slice), op.byte_length(slice)};
     compute.a = place;
-    compute.b = mine;
+    compute.b = op.input_place(slice);
+    const bool keeps = op.may_keep(slice);
+    if (keeps) {
+        compute.keep = op.scratch_ref(slice);
+        compute.past_caches = op.is_larger_than_caches();
+    }
     if (op.finishes(slice)) {
-        compute.target = op.final_ref(slice);
+        compute.target = keeps ? op.input_place(slice) : op.final_ref(slice);
         compute.divisor = op.shape.op == ReduceOp::avg ? op.id.world : 0;
     } else {
         compute.target = op.slot_ref(slice);
     }
     ++op.computes;
     computes_.request(std::move(compute), SliceReduction{op.key(), slice, cell, remote});
+    // If there is no memory for the request, nothing is overwritten (copy_rest()).
+    if (!keeps) return;
+    op.half(0, slice).kept = Kept::computing;
+    if (op.finishes(slice)) op.overwrite(slice);
 }
 
 void Reductions::prepare_inputs(Operation& op) {
@@ -456,7 +471,7 @@ void Reductions::prepare(Operation& op, std::uint32_t slice) {
     Compute compute;
     compute.type = op.shape.type;
     compute.want_checksum = true;
-    compute.a = BufferRef{op.send, op.byte_offset(slice), op.byte_length(slice)};
+    compute.a = op.input_place(slice);
     if (op.is_quantized()) {
         compute.kind = Compute::Kind::quantize;
         compute.quantization = op.shape.quantization;
@@ -488,6 +503,7 @@ void Reductions::input_prepared(Operation& op, std::uint32_t slice, std::uint64_
 
 void Reductions::reduced(Operation& op, const SliceReduction& owner, std::uint64_t checksum) {
     if (owner.cell != SliceReduction::no_cell) owner_.early_cell_free(owner.remote, owner.cell);
+    if (Half& input = op.half(0, owner.slice); input.kept == Kept::computing) input.kept = Kept::yes;
     if (op.decided) {
         PROBE(reduced_after_decision);
         finish_if_idle(op);
@@ -554,12 +570,18 @@ void Reductions::done(const InputPreparation& owner, const ComputeDone& done) {
     input_prepared(op, owner.slice, done.checksum);
 }
 
+void Reductions::done(const InputCopy& owner, const ComputeDone&) {
+    Operation& op = *ops_.at(owner.op);
+    --op.computes;
+    op.half(0, owner.slice).kept = Kept::yes;
+    if (op.decided) finish_if_idle(op);
+}
+
 void Reductions::done(const CommitCopy& owner, const ComputeDone&) {
     Operation& op = *ops_.at(owner.op);
     --op.computes;
     if (owner.ahead) --op.reading;
     if (!op.decided) return results_.read_ahead(op);
-    results_.copy_next(op);
     finish_if_idle(op);
 }
 
@@ -674,17 +696,16 @@ void Reductions::decide(Operation& op, bool commit, Completion outcome) {
     }
     op.outcome = std::move(outcome);
     each_lane(op.id.id, [&](Operation& lane) { owner_.operation_decided(lane); });
-    each_lane(op.id.id, [&](Operation& lane) { results_.copy_next(lane); });
     finish_if_idle(op);
 }
 
 void Reductions::finish_if_idle(Operation& op) {
+    if (!op.decided) return;
     const OpId id = op.id.id;
-    bool idle = op.decided;
-    each_lane(id, [&](const Operation& lane) {
-        idle = idle && lane.computes == 0 && lane.buffers_pending == 0 &&
-               !(lane.committed && lane.has_scratch() &&
-                 lane.copied < (lane.copies_all() ? lane.bytes() : lane.slices()));
+    bool idle = true;
+    each_lane(id, [&](Operation& lane) {
+        results_.copy_next(lane);
+        idle = idle && lane.computes == 0 && lane.buffers_pending == 0 && lane.copied >= lane.copies_due();
     });
     if (!idle) return;
     each_lane(id, [&](const Operation& lane) {
@@ -700,6 +721,13 @@ void Reductions::finish_if_idle(Operation& op) {
     ops_.erase(ops_.lower_bound({id, 0}), ops_.upper_bound({id, ~0u}));
     if (drafted) return launches_.forwarded(outcome);
     launches_.concluded(tag, serial, std::move(outcome));
+}
+
+void Reductions::copy_rest(const std::function<void(const Compute&)>& carry_out) {
+    for (const auto& [id, op] : ops_) {
+        op->decided = true;  // if it is not, it fails
+        results_.copy_rest(*op, carry_out);
+    }
 }
 
 void Reductions::check() const {

@@ -24,6 +24,7 @@
 #include "core/wire/control.pb.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -95,9 +96,12 @@ public:
     void prepare_inputs(Operation& op);
     // Final bytes have left as a whole for the successor, which has not answered yet; or it has acknowledged them.
     void final_left(Operation& op, std::uint32_t slice, std::uint64_t checksum);
+    void input_leaves(Operation& op, std::uint32_t slice) { results_.input_leaves(op, slice); }
     void final_got_through(Operation& op, std::uint32_t slice);
     void done(const SliceReduction& owner, const ComputeDone& done);
     void done(const InputPreparation& owner, const ComputeDone& done);
+    void done(const InputCopy& owner, const ComputeDone& done);
+    void copy_rest(const std::function<void(const Compute&)>& carry_out);
     void done(const CommitCopy& owner, const ComputeDone& done);
     void memory_came(const OperationMemory& owner, const BufferAllocated& event);
     // The successor has acknowledged one more slice of this lane over a direct edge.
@@ -184,6 +188,7 @@ private:
     std::uint64_t memory_left(const Operation& op) const;
     void check_memory() const;
     void prepared(Operation& op);
+    void inputs_left_ahead(Operation& op);
     void prepare(Operation& op, std::uint32_t slice);
     void input_prepared(Operation& op, std::uint32_t slice, std::uint64_t checksum);
     void summed_leaving(Operation& op, std::uint32_t slice, std::uint64_t checksum);

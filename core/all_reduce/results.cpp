@@ -13,25 +13,71 @@ void Results::came(Operation& op, std::uint32_t slice) {
     read_ahead(op);
 }
 
-// Copies the final bytes of a committed operation from scratch to the application's buffer, in pieces.
+void Results::input_leaves(Operation& op, std::uint32_t slice) {
+    if (!op.may_keep(slice)) return;
+    ++op.computes;
+    computes_.request(copy_of(op, op.input_place(slice), op.scratch_ref(slice)), InputCopy{op.key(), slice});
+    op.half(0, slice).kept = Kept::computing;
+}
+
 void Results::copy_next(Operation& op) {
-    if (!op.committed || !op.has_scratch()) return;
-    const std::uint64_t end = op.copies_all() ? op.bytes() : op.slices();
-    while (op.copied < end && op.computes < turn_.limits.copies_in_flight) {
-        if (!op.copies_all()) {
-            const auto slice = static_cast<std::uint32_t>(op.copied++);
-            if (op.keeps(slice) && op.is_in_scratch(slice) && !op.half(1, slice).read) read(op, slice, false);
-            continue;
-        }
-        Compute compute;
-        const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
-        compute.kind = Compute::Kind::copy;
-        compute.target = BufferRef{op.receive, op.copied, length};
-        compute.a = BufferRef{op.result, op.copied, length};
-        op.copied += length;
+    // What is computed may be the copy of an input, or overwrite one.
+    if (!op.committed && op.copied == 0 && op.computes != 0) return;
+    while (op.computes < turn_.limits.copies_in_flight) {
+        const std::optional<Compute> copy = next_copy(op);
+        if (!copy) return;
+        computes_.request(*copy, CommitCopy{op.key(), false});
         ++op.computes;
-        computes_.request(std::move(compute), CommitCopy{op.key(), false});
+        copied(op, *copy);
     }
+}
+
+void Results::copy_rest(Operation& op, const std::function<void(const Compute&)>& carry_out) const {
+    while (const std::optional<Compute> copy = next_copy(op)) {
+        carry_out(*copy);
+        copied(op, *copy);
+    }
+}
+
+std::optional<Compute> Results::next_copy(Operation& op) const {
+    const std::uint64_t end = op.copies_due();
+    if (op.copied < end && op.committed && op.copies_all()) {
+        const std::uint64_t length = std::min(turn_.limits.copy_bytes, end - op.copied);
+        return copy_of(op, {op.result, op.copied, length}, {op.receive, op.copied, length});
+    }
+    for (; op.copied < end; ++op.copied) {
+        const auto slice = static_cast<std::uint32_t>(op.copied);
+        const Half& final = op.half(1, slice);
+        if (op.committed) {
+            if (op.keeps(slice) && op.is_in_scratch(slice) && !final.read) return reading_of(op, slice);
+        } else if (final.overwrites) {
+            if (final.in != InState::landed) PROBE(broken_landing_restored);
+            PROBE(input_restored);
+            return copy_of(op, op.scratch_ref(slice), op.input_place(slice));
+        }
+    }
+    return {};
+}
+
+void Results::copied(Operation& op, const Compute& copy) {
+    op.copied += op.committed && op.copies_all() ? copy.target.length : 1;
+}
+
+Compute Results::copy_of(const Operation& op, const BufferRef& from, const BufferRef& to) {
+    Compute compute;
+    compute.kind = Compute::Kind::copy;
+    compute.target = to;
+    compute.a = from;
+    compute.past_caches = op.is_larger_than_caches();
+    return compute;
+}
+
+Compute Results::reading_of(const Operation& op, std::uint32_t slice) {
+    Compute compute = copy_of(op, op.final_ref(slice), {op.receive, op.receive_offset(slice), op.byte_length(slice)});
+    if (op.is_quantized()) compute.kind = Compute::Kind::dequantize;
+    compute.type = op.shape.type;
+    compute.quantization = op.shape.quantization;
+    return compute;
 }
 
 // While others still send, there is time. A few at a time, so that partial sums do not wait behind them.
@@ -40,21 +86,11 @@ void Results::read_ahead(Operation& op) {
         const std::uint32_t slice = op.take_unread();
         if (slice == Operation::none) return;
         PROBE(result_read_ahead);
-        read(op, slice, true);
+        op.half(1, slice).read = true;
+        ++op.computes;
+        ++op.reading;
+        computes_.request(reading_of(op, slice), CommitCopy{op.key(), true});
     }
-}
-
-void Results::read(Operation& op, std::uint32_t slice, bool ahead) {
-    Compute compute;
-    compute.kind = op.is_quantized() ? Compute::Kind::dequantize : Compute::Kind::copy;
-    compute.type = op.shape.type;
-    compute.quantization = op.shape.quantization;
-    compute.target = BufferRef{op.receive, op.receive_offset(slice), op.byte_length(slice)};
-    compute.a = op.final_ref(slice);
-    op.half(1, slice).read = true;
-    ++op.computes;
-    if (ahead) ++op.reading;
-    computes_.request(std::move(compute), CommitCopy{op.key(), ahead});
 }
 
 }  // namespace pccl::core

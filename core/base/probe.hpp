@@ -266,6 +266,12 @@
     X(abort_cancels_send, "all-reduce", "send cancelled in mid-frame: its operation is decided")                       \
     X(abort_redirects_receive, "all-reduce", "receive redirected: its operation is decided")                           \
     X(reduced_after_decision, "all-reduce", "reduction ended after the outcome")                                       \
+    X(final_beside_input, "all-reduce", "final bytes came before the input at their place was kept")                   \
+    X(final_beside_input_that_leaves, "all-reduce", "final bytes came while another copy of the input left")           \
+    X(final_declined_while_input_is_kept, "all-reduce", "final bytes came while the input at their place was copied")  \
+    X(input_left_again_from_scratch, "all-reduce", "own input left once more when its place was overwritten")          \
+    X(input_restored, "all-reduce", "a failed operation copied an input back to its place")                            \
+    X(broken_landing_restored, "all-reduce", "input came back to a place that a part of the final bytes had reached")  \
     X(slots_not_allocated, "all-reduce", "allocation of an operation's scratch failed")                                \
     X(scratch_limit_reached, "all-reduce", "operation given up: running ones take all scratch memory")                 \
     X(scratch_limit_too_small, "all-reduce", "operation refused for good: alone it needs too much scratch memory")     \

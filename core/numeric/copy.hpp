@@ -13,4 +13,7 @@ constexpr std::size_t copy_past_caches_bytes = std::size_t{4} << 20;
 // threads that synchronize with this one see the bytes.
 void copy(void* target, const void* source, std::size_t bytes);
 
+// Past the caches, whatever the length. The ranges do not overlap.
+void copy_past_caches(void* target, const void* source, std::size_t bytes);
+
 }  // namespace pccl::core::numeric

@@ -71,9 +71,13 @@ std::uint64_t checksum64(const void* data, std::size_t bytes) { return best().ch
 
 Hash128 hash128(const void* data, std::size_t bytes) { return best().hash128(data, bytes); }
 
+void copy_past_caches(void* target, const void* source, std::size_t bytes) {
+    best().copy_past_caches(target, source, bytes);
+}
+
 void copy(void* target, const void* source, std::size_t bytes) {
     if (bytes >= copy_past_caches_bytes)
-        best().copy_past_caches(target, source, bytes);
+        copy_past_caches(target, source, bytes);
     else if (bytes != 0)
         std::memmove(target, source, bytes);
 }

@@ -148,10 +148,13 @@ void World::compute(State& state, std::size_t node, const Compute& effect) {
     } else {
         std::string b = reads_b(effect.kind) ? read(state, node, effect.b) : std::string();
         std::string target = read(state, node, effect.target);
-        core::carry_out(effect, reinterpret_cast<std::uint8_t*>(target.data()),
-                        reinterpret_cast<const std::uint8_t*>(a.data()),
-                        reads_b(effect.kind) ? reinterpret_cast<const std::uint8_t*>(b.data()) : nullptr);
+        std::string kept = writes_keep(effect) ? read(state, node, effect.keep) : std::string();
+        core::carry_out(effect, {reinterpret_cast<std::uint8_t*>(target.data()),
+                                 reinterpret_cast<const std::uint8_t*>(a.data()),
+                                 reads_b(effect.kind) ? reinterpret_cast<const std::uint8_t*>(b.data()) : nullptr,
+                                 reinterpret_cast<std::uint8_t*>(kept.data())});
         write(state, node, effect.target, target);
+        if (writes_keep(effect)) write(state, node, effect.keep, kept);
         if (effect.want_checksum) done.checksum = numeric::checksum64(target.data(), target.size());
     }
     local_.push_back({done, 0});

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -114,6 +115,40 @@ int connect_raw(std::uint16_t port) {
 }
 
 }  // namespace
+
+TEST_CASE("an array that is reduced in place holds its input if the I/O thread fails in the middle") {
+    set_log_threshold(Severity::fatal);
+    constexpr std::size_t count = 8u << 20;
+    for (int turns = 0; turns < 48; turns += 8) {
+        auto master = make_master();
+        auto first = make_peer(master->port()), second = make_peer(master->port());
+        join(*first, *second);
+        std::vector<float> mine(count, 1.0f), theirs(count, 2.0f);
+        const auto in_place = [](PeerRuntime& peer, std::vector<float>& array) {
+            const auto buffer = peer.register_buffer(array.data(), array.size() * sizeof(float));
+            const auto completion = peer.call(
+                core::CommandLaunch{0, 7, {array.size(), core::DataType::f32, core::ReduceOp::sum}, buffer, buffer},
+                core::CommandAwait{0, 7});
+            peer.release_buffer(buffer);
+            return completion.result;
+        };
+        std::thread other([&] { in_place(*second, theirs); });
+        std::thread failure([&] {
+            for (int i = 0; i < turns; ++i) first->statistics();  // each is one turn of the I/O thread
+            first->connect([]() -> bool { throw std::bad_alloc(); });
+        });
+        const core::Result result = in_place(*first, mine);
+        failure.join();
+        second->abort();
+        other.join();
+        INFO("after " << turns << " turns");
+        // The thread may fail between the commit and the end of the call.
+        const bool is_input = mine == std::vector<float>(count, 1.0f);
+        const bool is_result = mine == std::vector<float>(count, 3.0f);
+        CHECK((is_result || (is_input && result != core::Result::success)));
+    }
+    set_log_threshold(Severity::warn);
+}
 
 TEST_CASE("communicators of one host share memory while they are connected, if both allow it") {
     for (const bool allowed : {true, false}) {

@@ -33,15 +33,8 @@ public:
         launch.shape.count = 4 << 20;
         launch.send = launch.receive = 4;  // in place: the result needs memory of its own
         call(launch);
-        proto::MasterMessage message;
-        message.mutable_answer()->set_index(2);
-        message.mutable_answer()->set_serial(votes.at(0).serial());
+        proto::MasterMessage message = begun(op, 4, name(8));
         auto& start = *message.mutable_answer()->mutable_start();
-        start.set_op(op);
-        start.set_world(4);
-        start.set_position(0);
-        start.set_predecessor(to_bytes(name(8)));
-        start.set_successor(to_bytes(name(9)));
         start.set_host_other_end(to_bytes(name(9)));
         start.add_host_ends(1);
         start.add_host_ends(3);

@@ -32,15 +32,8 @@ public:
         launch.collective.kind = CollectiveKind::broadcast;
         launch.collective.root = uuid();
         call(launch);
-        proto::MasterMessage message;
-        message.mutable_answer()->set_index(2);
-        message.mutable_answer()->set_serial(votes.at(0).serial());
+        proto::MasterMessage message = begun(op, 2, name(9));
         auto& start = *message.mutable_answer()->mutable_start();
-        start.set_op(op);
-        start.set_world(2);
-        start.set_position(0);
-        start.set_predecessor(to_bytes(name(9)));
-        start.set_successor(to_bytes(name(9)));
         start.set_collective(static_cast<std::uint32_t>(CollectiveKind::broadcast));
         for (const std::uint32_t index : {0u, 1u}) {
             proto::StartMember& member = *start.add_members();

@@ -66,6 +66,7 @@ public:
     }
     const Uuid& uuid() const { return machine_.uuid(); }
     PeerStatistics statistics() const { return machine_.statistics(); }
+    PeerMachine& machine() { return machine_; }
     void plan(const proto::DialPlan& plan) {
         proto::MasterMessage message;
         *message.mutable_plan() = plan;
@@ -75,6 +76,19 @@ public:
     // Of the master.
     void say(const proto::MasterMessage& message) { say(master_, message); }
     void call(const Command& command) { handle(command); }
+    // The master's answer to the last vote: an operation begins, and this peer is the first of so many in the ring.
+    proto::MasterMessage begun(OpId op, std::uint32_t world, const Uuid& predecessor) const {
+        proto::MasterMessage message;
+        message.mutable_answer()->set_index(2);
+        message.mutable_answer()->set_serial(votes.at(0).serial());
+        auto& start = *message.mutable_answer()->mutable_start();
+        start.set_op(op);
+        start.set_world(world);
+        start.set_position(0);
+        start.set_predecessor(to_bytes(predecessor));
+        start.set_successor(to_bytes(name(9)));
+        return message;
+    }
     // The other peer takes a connection that this one dialled. Its answer comes after `round_trip`.
     void welcomed(LinkId link, Duration round_trip = millisecond) {
         handle(LinkOpened{link});
@@ -106,6 +120,9 @@ public:
         sends.clear();
         computes.clear();
         flows.clear();
+        receives.clear();
+        discards.clear();
+        cancels.clear();
         allocations.clear();
         freed.clear();
         REQUIRE(machine_.handle(now_ += later, event, effects) == Status::ok);
@@ -116,6 +133,9 @@ public:
             if (const auto* payload = std::get_if<SendPayload>(&effect)) sends.push_back(*payload);
             if (const auto* compute = std::get_if<Compute>(&effect)) computes.push_back(*compute);
             if (const auto* flow = std::get_if<SendFlow>(&effect)) flows.push_back(*flow);
+            if (const auto* receive = std::get_if<ReceivePayload>(&effect)) receives.push_back(*receive);
+            if (const auto* discard = std::get_if<DiscardPayload>(&effect)) discards.push_back(discard->link);
+            if (const auto* cancel = std::get_if<CancelSend>(&effect)) cancels.push_back(cancel->link);
             if (const auto* memory = std::get_if<AllocateBuffer>(&effect)) allocations.push_back(memory->buffer);
             if (const auto* memory = std::get_if<FreeBuffer>(&effect)) freed.push_back(memory->buffer);
             const auto* send = std::get_if<SendControl>(&effect);
@@ -139,6 +159,8 @@ public:
     std::vector<SendPayload> sends;
     std::vector<Compute> computes;
     std::vector<SendFlow> flows;
+    std::vector<ReceivePayload> receives;
+    std::vector<LinkId> discards, cancels;
     std::vector<BufferId> allocations, freed;
 
 private:
