@@ -66,6 +66,20 @@ private:
     std::vector<std::uint8_t> data_;
 };
 
+// Asks for a copy, and fails before the loop carries it out.
+class Failing : public Ending {
+public:
+    void start(core::Instant, core::Effects& out) override {
+        core::Compute copy;
+        copy.a = {buffer, 0, 1};
+        copy.target = {buffer, 1, 1};
+        out.emplace_back(copy);
+        throw std::bad_alloc();
+    }
+    std::vector<std::uint8_t> data{7, 0};
+    core::BufferId buffer = 0;
+};
+
 // A master that accepts connections and never answers.
 class SilentMaster {
 public:
@@ -91,6 +105,17 @@ private:
 };
 
 }  // namespace
+
+TEST_CASE("what a client asked to compute is done before it hears that its loop failed") {
+    Failing client;
+    EventLoop loop(LoopSettings{}, client);
+    client.buffer = loop.buffers().register_buffer(client.data.data(), client.data.size());
+    std::string error;
+    REQUIRE(loop.start(error));
+    loop.join();
+    CHECK_FALSE(client.reason.empty());
+    CHECK(client.data == std::vector<std::uint8_t>{7, 7});
+}
 
 TEST_CASE("a loop that fails has a reason, however little memory there is") {
     for (const long failures : {1L, 2L, all_further}) {
