@@ -184,14 +184,15 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
     return {};
 }
 
-// A newcomer is turned away because another process has its place only if that one lives when the newcomer asks.
+// A newcomer is turned away because another process has its place only if that one lives when the newcomer asks, or if
+// something that it sent arrives later.
 sim::Violation check_places(const Ledger& ledger, const Excuses& excuses) {
     for (const VoteFact& connect : ledger.votes) {
         if (connect.kind != CallKind::connect || !connect.completion.cause.has(CauseKind::gang_place_taken)) continue;
         const Life& life = ledger.lives[connect.life];
         const bool taken = std::any_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
             return &other != &life && other.gang.name == life.gang.name && other.gang.place == life.gang.place &&
-                   other.asked_at <= connect.end && other.gone_at + excuses.latest_of_all(0) >= life.asked_at;
+                   other.asked_at <= connect.end && excuses.heard_until(other.node, other.gone_at) >= life.asked_at;
         });
         if (taken) continue;
         return {"gang",

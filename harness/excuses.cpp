@@ -27,9 +27,9 @@ Instant later(Instant until, Duration by) { return until == never ? never : unti
 
 const char* to_text(Excuse excuse) {
     static constexpr const char* names[] = {
-        "silence",      "both-links",   "no-ring",        "master-gone", "narrow-path", "revision",      "late-vote",
-        "copied-token", "lost-journal", "master-stopped", "stranger",    "gang",        "revoked",     "other-loss",
-        "unknown-voter", "departed",    "forgotten",      "early-update", "starved",    "stuck-edge",  "unreachable",
+        "silence",       "both-links",   "no-ring",        "master-gone",  "narrow-path", "revision",   "late-vote",
+        "copied-token",  "lost-journal", "master-stopped", "stranger",     "gang",        "revoked",    "other-loss",
+        "unknown-voter", "departed",     "forgotten",      "early-update", "starved",     "stuck-edge", "unreachable",
         "liar"};
     static_assert(std::size(names) == excuse_kinds);
     return names[static_cast<std::size_t>(excuse)];
@@ -459,6 +459,14 @@ Instant Excuses::counted_until(Instant gone) const {
         for (const Touch& touch : touches_) {
             if (touch.node == every_peer) extend(touch.from, touch.until);
         }
+    }
+    return until;
+}
+
+Instant Excuses::heard_until(std::uint32_t node, Instant gone) const {
+    const Instant until = later(gone, latest_of_all(0));
+    for (const Span& span : control_of(node, true)) {
+        if (span.silent && overlap(span.from, span.until, gone, until)) return later(span.until, latest_of_all(0));
     }
     return until;
 }

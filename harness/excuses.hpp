@@ -128,6 +128,8 @@ public:
     bool edge_down(const std::vector<std::uint32_t>& nodes, Instant from, Instant until);
     // Until when the master may count a peer that was gone at `gone` and did not report it.
     Instant counted_until(Instant gone) const;
+    // Until when the master may receive what a peer that was gone at `gone` had sent before.
+    Instant heard_until(std::uint32_t node, Instant gone) const;
     // Whether a recorded Excuses::touch (of that kind) covers the loss; not counted as a use. A node that was out of
     // reach then may learn of the loss afterwards.
     bool touched(std::uint32_t node, Instant member_until, Instant lost_at,
