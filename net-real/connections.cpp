@@ -145,8 +145,14 @@ void EventLoop::Impl::lose(const ConnectionRef& connection, const std::string& r
 void EventLoop::Impl::set_user_timeout(core::Duration user_timeout) {
     settings_.socket_options.user_timeout = user_timeout;
     for (auto& [id, connection] : links_) {
-        if (connection->state == State::open) connection->stream->apply(settings_.socket_options);
+        if (connection->state == State::open) apply_options(*connection);
     }
+}
+
+void EventLoop::Impl::apply_options(Connection& connection) {
+    SocketOptions options = settings_.socket_options;
+    if (connection.to_master) options.traffic = Traffic::control;
+    connection.stream->apply(options);
 }
 
 void EventLoop::Impl::mark_dirty(Connection& connection) {
@@ -379,7 +385,7 @@ void EventLoop::Impl::on_acceptable() {
         next_link_ += 2;
         const ConnectionRef connection = make_connection(id, std::make_unique<TcpStream>(descriptor));
         if (connection == nullptr) continue;
-        connection->stream->apply(settings_.socket_options);
+        apply_options(*connection);
         connection->noticed = now();
         arm_read(connection);
         on_event(core::LinkAccepted{id, remote});

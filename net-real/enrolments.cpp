@@ -40,7 +40,7 @@ void EventLoop::Impl::greet_by_tls(int descriptor, const core::Endpoint& remote)
     next_link_ += 2;
     const ConnectionRef connection = watch_stream(id, std::move(stream));
     if (connection == nullptr) return;
-    connection->stream->apply(settings_.socket_options);
+    apply_options(*connection);
     connection->tls = encrypted;
     connection->remote = remote;
     connection->state = State::greeting;

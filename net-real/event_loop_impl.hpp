@@ -98,8 +98,9 @@ private:
         core::Instant noticed = 0;    // when the link was opened, or last gave the machine an event
         // When an opening is given up, or a closed link is destroyed although the other end is still open.
         core::Instant close_at = core::never;
-        std::optional<core::OpenLink> by_tcp;       // if the stream cannot be opened, this is dialled by TCP
-        TlsStream* tls = nullptr;                   // the stream, if it is one
+        std::optional<core::OpenLink> by_tcp;  // if the stream cannot be opened, this is dialled by TCP
+        TlsStream* tls = nullptr;              // the stream, if it is one
+        bool to_master = false;
         core::Uuid wanted;                          // dialled: who must be there; nil: the master
         core::Endpoint remote;                      // accepted by TCP
         std::optional<tls::CertificateName> other;  // accepted: the certificate that was shown
@@ -192,9 +193,7 @@ private:
     bool receive_later(const ConnectionRef& connection);
     bool leaves_output_to_round() const;
     bool compute_later(const core::Compute& effect, const core::ComputeMemory& memory);
-    bool is_round_due() const {
-        return crew_ && (!receiving_.empty() || !round_computes_.empty() || !dirty_.empty());
-    }
+    bool is_round_due() const { return crew_ && (!receiving_.empty() || !round_computes_.empty() || !dirty_.empty()); }
     void run_round();
     void put_round_together();
     std::size_t job_of(const ConnectionRef& connection);
@@ -216,6 +215,7 @@ private:
     void on_shared_acceptable();
     void make_room_for_greeting(std::size_t most);
     void greet_by_tls(int descriptor, const core::Endpoint& remote);
+    void apply_options(Connection& connection);
     bool is_expected(Connection& connection, std::string& why) const;
     void authenticated(const ConnectionRef& connection);
     void receive_enrolment(const ConnectionRef& connection);

@@ -52,11 +52,11 @@ struct MasterRuntime::State final : LoopClient {
     enum class End : std::uint8_t { none, of_run, of_master };
     std::atomic<End> end{End::none};  // which of interrupt() and stop() came first
     std::atomic<bool> stopped_cleanly{false};
-    bool running = false;                       // the thread was started
-    bool terminated = false;                    // the thread has ended
-    bool failed = false;                        // it ended by itself, not by interrupt() or stop()
-    std::unique_ptr<tls::Authority> authority;  // a secure run with invitations
-    std::unique_ptr<tls::OperatorKeys> keys;    // a secure run with certificates of the operator
+    bool running = false;                           // the thread was started
+    bool terminated = false;                        // the thread has ended
+    bool failed = false;                            // it ended by itself, not by interrupt() or stop()
+    std::unique_ptr<tls::Authority> authority;      // a secure run with invitations
+    std::unique_ptr<tls::OperatorKeys> keys;        // a secure run with certificates of the operator
     std::unique_ptr<tls::Revocations> revocations;  // of such a run with a state directory
     static constexpr core::Duration keys_interval = 30 * core::second;
     core::Instant look_at_keys = 0;  // loop's thread only
@@ -81,7 +81,7 @@ struct MasterRuntime::State final : LoopClient {
         loop_settings.limits = settings.limits;
         descriptors::fit(loop_settings.limits);
         loop_settings.socket_options = {std::max<core::Duration>(2 * settings.timeouts.peer, 10 * core::second),
-                                        settings.congestion_control};
+                                        settings.congestion_control, Traffic::control};
         loop_settings.links_max = settings.limits.peers_max + settings.limits.unregistered_links_max + 1024;
         return std::make_unique<EventLoop>(loop_settings, *this);
     }

@@ -71,6 +71,7 @@ void EventLoop::Impl::dial_tcp(const core::OpenLink& effect) {
     }
     connection->state = State::dialing;
     connection->tls = encrypted;
+    connection->to_master = effect.peer.is_nil();
     connection->wanted = effect.peer;
     arm_write(connection);
 }
@@ -137,14 +138,14 @@ void EventLoop::Impl::opened(const ConnectionRef& connection) {
         lose(connection, why);
         return;
     }
-    connection->stream->apply(settings_.socket_options);
+    apply_options(*connection);
     connection->state = State::open;
     connection->noticed = now();
     arm_read(connection);
     if (connection->link.has_output()) mark_dirty(*connection);
     const bool is_tcp = !connection->by_tcp;
-    pending_.push_back(core::LinkOpened{
-        connection->link.id(), is_tcp ? local_address(connection->stream->descriptor()) : core::Endpoint{}});
+    pending_.push_back(core::LinkOpened{connection->link.id(),
+                                        is_tcp ? local_address(connection->stream->descriptor()) : core::Endpoint{}});
 }
 
 void EventLoop::Impl::opening_failed(const ConnectionRef& connection, const std::string& reason) {

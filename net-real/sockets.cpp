@@ -5,10 +5,12 @@
 #include "net-real/descriptors.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -58,6 +60,32 @@ core::Endpoint from_native(const sockaddr_storage& in) {
     return endpoint;
 }
 
+constexpr const char* unpaced = "cubic";
+
+void set_congestion_control(int descriptor, std::string_view name) {
+    ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
+}
+
+std::string congestion_control_of(int descriptor) {
+    std::array<char, 32> name{};
+    socklen_t length = sizeof name;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, name.data(), &length) != 0) return {};
+    return std::string(name.data(), ::strnlen(name.data(), name.size()));
+}
+
+// The system's, as the first socket of this process had it.
+const std::string& system_congestion_control(int descriptor) {
+    static const std::string name = congestion_control_of(descriptor);
+    return name;
+}
+
+// Before listen() or connect(). A connection that began with a control that paces is paced for ever, whatever it changes
+// to. Accepted connections begin as their listener does.
+void begin_unpaced(int descriptor) {
+    system_congestion_control(descriptor);
+    set_congestion_control(descriptor, unpaced);
+}
+
 int open_socket(int family) {
     const std::lock_guard lock(descriptors::guard());
     const int descriptor = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -79,6 +107,7 @@ int listen_once(const std::optional<core::Endpoint>& address, std::uint16_t port
     const int descriptor = open_socket(local.is_v6 ? AF_INET6 : AF_INET);
     if (descriptor < 0) return -1;
     set_flag(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
+    begin_unpaced(descriptor);
     // The wildcard accepts IPv4 too, so that peers of both families use one listener.
     if (local.is_v6) set_flag(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, local.address != core::Endpoint{}.address ? 1 : 0);
     sockaddr_storage native;
@@ -139,6 +168,7 @@ int dial_from(const core::Endpoint& target, const std::optional<core::Endpoint>&
     what = "socket";
     const int descriptor = open_socket(target.is_v6 ? AF_INET6 : AF_INET);
     if (descriptor < 0) return -1;
+    begin_unpaced(descriptor);
     const auto failed = [&](const char* call) {
         what = call;
         const int saved = errno;
@@ -243,22 +273,20 @@ void apply_options(int descriptor, const SocketOptions& options) {
     set_flag(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
     if (options.user_timeout > 0) apply_user_timeout(descriptor, options.user_timeout);
     if (!options.congestion_control.empty()) {
-        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, options.congestion_control.c_str(),
-                     static_cast<socklen_t>(options.congestion_control.size()));
+        set_congestion_control(descriptor, options.congestion_control);
         return;
     }
     sockaddr_storage remote{};
     socklen_t length = sizeof remote;
     const bool loopback = ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &length) == 0 &&
                           core::is_loopback(from_native(remote));
-    const char* suitable = congestion_control_for(loopback, round_trip_of(descriptor));
-    if (suitable != nullptr)
-        ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, suitable, static_cast<socklen_t>(std::strlen(suitable)));
+    const char* suitable = congestion_control_for(options.traffic, loopback, round_trip_of(descriptor));
+    set_congestion_control(descriptor, suitable != nullptr ? suitable : system_congestion_control(descriptor));
 }
 
-const char* congestion_control_for(bool loopback, core::Duration round_trip) {
+const char* congestion_control_for(Traffic traffic, bool loopback, core::Duration round_trip) {
     constexpr core::Duration long_path = 5 * core::millisecond;
-    if (loopback) return "cubic";
+    if (loopback || traffic == Traffic::control) return unpaced;
     return round_trip >= long_path ? "bbr" : nullptr;
 }
 

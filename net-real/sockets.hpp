@@ -12,21 +12,26 @@ struct sockaddr;
 
 namespace pccl::real {
 
+// What a connection is for.
+enum class Traffic : std::uint8_t { control, payload };
+
 struct SocketOptions {
     core::Duration user_timeout = 0;  // 0: the system's
     std::string congestion_control;   // empty: what congestion_control_for() says
+    Traffic traffic = Traffic::payload;
 };
 
-// The congestion control that suits a path, if the kernel has it; null: the system's. Controls that pace cost a third of
-// the speed on loopback. On long paths, all but bbr give up their window whenever a connection was idle for a moment
-// (net.ipv4.tcp_slow_start_after_idle), and connections between two operations are.
-const char* congestion_control_for(bool loopback, core::Duration round_trip);
+// The congestion control that suits a connection, if the kernel has it; null: the system's. Controls that pace cost a
+// third of the speed on loopback, and they pace a connection that has carried little as if it were slow: control frames
+// of some KiB take longer. On long paths, all but bbr give up their window whenever a connection was idle for a moment
+// (net.ipv4.tcp_slow_start_after_idle), and those with payload are between two operations.
+const char* congestion_control_for(Traffic traffic, bool loopback, core::Duration round_trip);
 
 struct ListenRequest {
     std::optional<core::Endpoint> address;  // none, or [::]: every address, IPv4 and IPv6
     std::uint16_t port_first = 0;           // 0: any free port
     std::uint16_t port_last = 0;
-    const char* remedy = "";  // for the message: what to do if no port of the range is free
+    const char* remedy = "";       // for the message: what to do if no port of the range is free
     bool is_dialled_from = false;  // connections may be dialled from its port; no other process can listen there
 };
 

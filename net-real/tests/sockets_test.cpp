@@ -19,8 +19,8 @@ using namespace pccl;
 using namespace pccl::real;
 
 TEST_CASE("the congestion control follows from the path") {
-    const auto chosen = [](bool loopback, core::Duration round_trip) {
-        const char* name = congestion_control_for(loopback, round_trip);
+    const auto chosen = [](bool loopback, core::Duration round_trip, Traffic traffic = Traffic::payload) {
+        const char* name = congestion_control_for(traffic, loopback, round_trip);
         return std::string(name == nullptr ? "the system's" : name);
     };
     CHECK(chosen(true, 0) == "cubic");
@@ -29,6 +29,7 @@ TEST_CASE("the congestion control follows from the path") {
     CHECK(chosen(false, 4 * core::millisecond) == "the system's");
     CHECK(chosen(false, 5 * core::millisecond) == "bbr");
     CHECK(chosen(false, 300 * core::millisecond) == "bbr");
+    CHECK(chosen(false, 300 * core::millisecond, Traffic::control) == "cubic");
 }
 
 TEST_CASE("an exchange waits for a connection that is not made at once, as on every path but loopback") {

@@ -201,7 +201,8 @@ private:
         std::ifstream now("/proc/sys/net/ipv4/tcp_congestion_control");
         std::string usual;
         std::getline(now, usual);
-        const char* suits = real::congestion_control_for(core::is_loopback(master_), round_trip_);
+        const char* suits =
+            real::congestion_control_for(real::Traffic::payload, core::is_loopback(master_), round_trip_);
         const std::string chosen = !settings_.tcp_congestion.empty() ? settings_.tcp_congestion : suits ? suits : usual;
         if (available.find(chosen) == std::string::npos)
             report_.add(Mark::note, "congestion",
@@ -224,10 +225,10 @@ private:
                                  ? keys_->context()
                                  : real::tls::Context::make_newcomer(invitation_.authority, std::nullopt, error);
         const int descriptor = context == nullptr ? -1 : real::dial(master_, settings_.bind_address, error);
-        auto stream = descriptor < 0 ? nullptr
-                                     : dialled(descriptor, context,
-                                               keys_ != nullptr ? real::tls::Protocol::link
-                                                                : real::tls::Protocol::enrolment);
+        auto stream = descriptor < 0
+                          ? nullptr
+                          : dialled(descriptor, context,
+                                    keys_ != nullptr ? real::tls::Protocol::link : real::tls::Protocol::enrolment);
         const real::Exchange::Stop no_stop;
         if (stream == nullptr || !real::Exchange(std::move(stream), no_stop, exchange_time).open(error)) {
             if (error.find("wrong clock") != std::string::npos)
@@ -307,8 +308,8 @@ private:
             report_.add(Mark::bad, "answer", error);
             return;
         }
-        report_.add(Mark::good, "version", formatted("the master speaks protocol version {}, as this host does",
-                                                     answer.protocol_version()));
+        report_.add(Mark::good, "version",
+                    formatted("the master speaks protocol version {}, as this host does", answer.protocol_version()));
         const bool translated = !core::same_host(seen, local);
         const bool keeps_ports = translated && seen.port == local.port;
         tell_address(local, seen, translated, keeps_ports);
@@ -322,8 +323,8 @@ private:
             return;
         }
         tell_router();
-        const std::string text = formatted("{} here, {} for others: a translator (NAT) is in between", host_of(local),
-                                           host_of(seen));
+        const std::string text =
+            formatted("{} here, {} for others: a translator (NAT) is in between", host_of(local), host_of(seen));
         if (local.port != port_) {
             report_.add(Mark::note, "address", text + "; what it does with ports could not be seen");
         } else if (keeps_ports) {
