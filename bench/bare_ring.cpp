@@ -42,13 +42,13 @@ double own_cpu_seconds() {
 // options.iterations values). False on any failure, or if a result is wrong.
 bool serve(unsigned rank, const RingOptions& options, int listener, const sockaddr_in& next_address, Report& report,
            double* times_ms) {
-    const int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int next = ring_socket(options.congestion_control);
     if (next < 0 || connect(next, reinterpret_cast<const sockaddr*>(&next_address), sizeof next_address) != 0)
         return false;
     const int previous = accept(listener, nullptr, nullptr);
     if (previous < 0) return false;
-    prepare_ring_socket(next, options.congestion_control);
-    prepare_ring_socket(previous, options.congestion_control);
+    prepare_ring_socket(next);
+    prepare_ring_socket(previous);
     const std::size_t elements = options.bytes / sizeof(float);
     auto* buffer = static_cast<float*>(map_memory(options.bytes + 4096, MAP_PRIVATE));
     auto* separate = options.in_place ? buffer : static_cast<float*>(map_memory(options.bytes + 4096, MAP_PRIVATE));
@@ -105,7 +105,7 @@ RingMeasurement measure_bare_ring(const RingOptions& options) {
         addresses[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         socklen_t length = sizeof(sockaddr_in);
         auto* address = reinterpret_cast<sockaddr*>(&addresses[i]);
-        listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        listeners[i] = ring_socket(options.congestion_control);
         ready = ready && listeners[i] >= 0 && bind(listeners[i], address, length) == 0 &&
                 listen(listeners[i], 4) == 0 && getsockname(listeners[i], address, &length) == 0;
     }

@@ -43,7 +43,7 @@ struct Connections {
 Connections connect_ring(const std::string& host, unsigned count, const std::string& congestion_control) {
     sockaddr_in address = address_of(host, 0);
     socklen_t length = sizeof address;
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int listener = ring_socket(congestion_control);
     if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0 ||
         getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
         throw std::runtime_error("cannot listen at " + host);
@@ -57,7 +57,7 @@ Connections connect_ring(const std::string& host, unsigned count, const std::str
     Connections made;
     // A connection carries its index, because they may be accepted in another order.
     for (unsigned i = 0; i < count; ++i) {
-        made.next.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        made.next.push_back(ring_socket(congestion_control));
         const auto index = static_cast<unsigned char>(i);
         if (connect(made.next.back(), reinterpret_cast<const sockaddr*>(&next_address), sizeof next_address) != 0 ||
             send(made.next.back(), &index, 1, MSG_NOSIGNAL) != 1)
@@ -73,7 +73,7 @@ Connections connect_ring(const std::string& host, unsigned count, const std::str
     }
     close(listener);
     for (const auto* sockets : {&made.previous, &made.next})
-        for (const int socket : *sockets) prepare_ring_socket(socket, congestion_control);
+        for (const int socket : *sockets) prepare_ring_socket(socket);
     return made;
 }
 

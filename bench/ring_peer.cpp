@@ -129,13 +129,18 @@ bool RingPeer::run() {
     }
 }
 
-void prepare_ring_socket(int socket, const std::string& congestion_control) {
-    const int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!congestion_control.empty()) {
-        setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
+int ring_socket(const std::string& congestion_control) {
+    const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (made >= 0 && !congestion_control.empty()) {
+        setsockopt(made, IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
                    static_cast<socklen_t>(congestion_control.size()));
     }
+    return made;
+}
+
+void prepare_ring_socket(int socket) {
+    const int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
 }
 

@@ -53,7 +53,10 @@ private:
     std::size_t gathered_ = 0;  // received bytes of the current segment, in scratch_, not added yet
 };
 
-// No delay of small writes, no blocking, and a congestion control if the system allows this one.
-void prepare_ring_socket(int socket, const std::string& congestion_control);
+// A new socket with that congestion control, if the system allows it; empty: the system's. It is set before the socket
+// connects or listens: one that began with a control that paces is paced for ever. -1: failed.
+int ring_socket(const std::string& congestion_control);
+// A connected one: no delay of small writes, no blocking.
+void prepare_ring_socket(int socket);
 
 }  // namespace pccl::bench

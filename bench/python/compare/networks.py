@@ -227,8 +227,12 @@ class Network:
             )
             run(["nsenter", "--net=" + namespace, "sh", "-c", script])
 
-    def congestion_control(self) -> str:
-        return self.inside(0, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").strip()
+    def never_pace(self) -> None:
+        """TCP as most systems have it. Where a machine's own choice is bbr, it would pace those who leave the choice to
+        the system, and packets that nothing delays."""
+        for namespace in dict.fromkeys(self.namespaces):
+            script = "echo cubic >/proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null || true"
+            run(["nsenter", "--net=" + namespace, "sh", "-c", script])
 
     def end_delay_line(self) -> dict[str, float]:
         """What the delay line counted. The network is dead afterwards."""
@@ -263,6 +267,7 @@ def loopback(setting: Setting, peers: int) -> Network:
     network = Network(setting, peers)
     if may_make_namespaces():
         network.namespaces = [network.hold_namespace()] * peers
+        network.never_pace()
     return network
 
 
@@ -277,6 +282,7 @@ def lan(setting: Setting, peers: int) -> Network:
             network.inside(i, "tc", "qdisc", "add", "dev", "eth0", *shape)
             run([*inside_middle, "tc", "qdisc", "add", "dev", f"port{i}", *shape])
         network.allow_large_windows()
+        network.never_pace()
     except BaseException:
         network.close()
         raise
