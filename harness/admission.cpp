@@ -139,6 +139,15 @@ Instant answered_at(const Ledger& ledger, const Life& life) {
     return never;
 }
 
+// When the operator revoked its certificate.
+Instant revoked_at(const Ledger& ledger, const Life& life) {
+    Instant first = never;
+    for (const Ledger::Revocation& one : ledger.revocations) {
+        if (one.node == life.node && one.at >= life.asked_at) first = std::min(first, one.at);
+    }
+    return first;
+}
+
 // A newcomer is turned away for missing places of its gang only after its patience, and that begins anew when all places
 // were taken.
 sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Excuses& excuses) {
@@ -168,8 +177,9 @@ sim::Violation check_patience(const Scenario& s, const Ledger& ledger, const Exc
                 return ledger.lives[a].asked_at < ledger.lives[b].asked_at;
             })];
             asked = std::max(asked, mate.asked_at);
-            complete_until = std::min({complete_until, mate.connected_at, mate.gone_at, mate.leaves_at,
-                                       answered_at(ledger, mate), excuses.first_disturbed(mate.node, mate.asked_at)});
+            complete_until =
+                std::min({complete_until, mate.connected_at, mate.gone_at, mate.leaves_at, answered_at(ledger, mate),
+                          excuses.first_disturbed(mate.node, mate.asked_at), revoked_at(ledger, mate)});
             addresses = std::max(addresses, s.peers[mate.node - 1].masters.size());
         }
         // The last of them has registered by then.
