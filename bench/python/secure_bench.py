@@ -1,12 +1,14 @@
 """What a secure run costs on loopback: ``./dev bench tls``.
 
-Two members reduce one array over TCP, with and without TLS in turn, so that what else the machine does meets both.
-Prints the best and the median time of each, the ratios, and the processor time for each GB that a member sends. The
-bound is the ratio that encryption alone would cause: what OpenSSL takes for the bytes, shared by the cores.
-Then both run while strangers dial all ports as fast as they can. Here they also take processor time of this machine,
-which elsewhere they would not. What they use is measured, and the speed compared with that of the rest of the cores.
-Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open.
-``--wan`` measures reductions and joins on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root).
+Two members reduce one array over TCP, with and without TLS in turns, so that other load slows both alike. Prints the best
+and the median time of each, their ratios, and the CPU time for each GB that a member sends. The bound is the ratio that
+encryption alone causes: the time that OpenSSL takes for these bytes, divided by the number of cores.
+
+Then both run while strangers dial all ports as fast as they can. The strangers run on this machine and take CPU time from
+the members. The bench measures that share, and compares the speed with that of the remaining share.
+
+Last: how much longer a peer takes to join, and how long the connections of a revoked peer stay open. ``--wan`` measures
+reductions and joins on a path of 1 Gbit/s and 40 ms instead (bench/delay_line.cpp; needs root).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Strangers:
 
     def __init__(self, ports: list[int], threads: int) -> None:
         self.dials = 0
-        self.cores = 0.0  # processor time that this process used, by time
+        self.cores = 0.0  # CPU seconds of this process per second
         self._ports, self._over = ports, threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(threads)]
 
