@@ -138,6 +138,7 @@ struct Ledger {
     };
     std::vector<Revocation> revocations;
     Instant disturbed_at = open_end;  // the first fault
+    Instant work_over_at = open_end;  // the goals are reached, or the programs are told to end
     // Real programs read their attributes after the call has returned. If the membership is lost in between, they read
     // a world of 1.
     bool attributes_read_late = false;

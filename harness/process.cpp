@@ -475,7 +475,7 @@ void Process::returned(std::size_t index, const Completion& c) {
     const std::vector<std::uint8_t>& send = memory(tensor.send);
     if (c.result == Result::success) {
         ++counters_.committed;
-        if (fact.begin >= scenario_.chaos_end) shared_.goals[node_] = false;
+        if (fact.begin >= scenario_.chaos_end) shared_.goal_reached(node_, now());
         check_geometry(tensor, fact);
         // Only the part that the operation covers: a larger buffer keeps the tail of an earlier, longer operation.
         fact.output = memory(tensor.in_place ? tensor.send : tensor.receive);
@@ -488,7 +488,7 @@ void Process::returned(std::size_t index, const Completion& c) {
         ++counters_.aborted;
         // The limit never allows this operation, so the goal cannot be reached.
         if (c.result == Result::invalid_usage && scenario_.limits.operation_bytes_max != 0)
-            shared_.goals[node_] = false;
+            shared_.goal_reached(node_, now());
     }
     check_rest(tensor, fact);
     if (c.cause.has(CauseKind::root_not_member)) shared_.agreements.refused(fact.collective.root);

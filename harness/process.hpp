@@ -6,10 +6,10 @@
 
 #include "harness/canary.hpp"
 #include "harness/collectives.hpp"
-#include "harness/sends.hpp"
 #include "harness/ledger.hpp"
 #include "harness/process_world.hpp"
 #include "harness/scenario.hpp"
+#include "harness/sends.hpp"
 #include "harness/task.hpp"
 #include "net-sim/draw.hpp"
 
@@ -55,6 +55,12 @@ struct Shared {
     std::vector<bool> goals;  // per node: it still needs the success of a collective that began after the faults
     std::vector<bool> core;   // per node: it works until all goals are reached
     bool goal_open() const { return std::find(goals.begin(), goals.end(), true) != goals.end(); }
+    void goal_reached(std::uint32_t node, core::Instant now) {
+        const bool was_open = goal_open();
+        goals[node] = false;
+        if (was_open && !goal_open()) work_over(now);
+    }
+    void work_over(core::Instant now) { ledger.work_over_at = std::min(ledger.work_over_at, now); }
 };
 
 // What a node keeps on its disk from one process to the next.
@@ -142,7 +148,7 @@ private:
         bool untouched_since = false;  // no write is allowed since kept_* were copied
         std::vector<std::uint8_t> kept_send, kept_receive;
         std::vector<std::uint8_t> receive_before;  // the launch, of another collective than an all-reduce
-        std::size_t launch = 0;  // in the ledger
+        std::size_t launch = 0;                    // in the ledger
         bool launched = false;
         bool waiting = false;
     };

@@ -353,9 +353,8 @@ private:
 
     bool all_done() const {
         if (starts_ != 0) return false;
-        return std::all_of(processes_.begin(), processes_.end(), [this](const auto& process) {
-            return process == nullptr || is_excused(*process);
-        });
+        return std::all_of(processes_.begin(), processes_.end(),
+                           [this](const auto& process) { return process == nullptr || is_excused(*process); });
     }
 
     // A lasting fault keeps its calls waiting. Newcomers wait for members that update the topology: if only liars are left,
@@ -395,6 +394,7 @@ private:
         }
         if (open) return world_.schedule_script(world_.now() + 20 * millisecond, stop_flag, 0);
         shared_.stopping = true;
+        shared_.work_over(world_.now());
         world_.trace().line(world_.now(), sim::no_node, "applications are told to end");
         world_.schedule_script(world_.now() + scenario_.patience, patience_over, 0);
         if (all_done()) world_.stop();
