@@ -17,7 +17,11 @@ using namespace integration;
 
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr int crowd_size = 100;  // its threads are many times as slow
+#else
 constexpr int crowd_size = 500;
+#endif
 constexpr rlim_t usual_limit = 1024;  // soft limit of descriptors, what most systems give to a process
 
 // Sets the soft limit of this process and of the processes that it starts.

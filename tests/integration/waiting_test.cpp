@@ -109,7 +109,7 @@ struct Disk {
     std::mutex mutex;
     std::condition_variable changed;
     bool stalls = false;
-    int asked = 0;
+    std::atomic<int> asked{0};
 
     void stall(bool now) {
         const std::lock_guard lock(mutex);
@@ -233,14 +233,15 @@ TEST_CASE("a callback launches the next reduction, reads counters and votes") {
 }
 
 TEST_CASE("a callback that does not return holds up no reduction") {
-    LocalRun run(2);
+    // The callback may use them until the run has ended.
     std::promise<void> release;
+    std::shared_future<void> released = release.get_future().share();
+    LocalRun run(2);
     std::array<float, 2> values{1, 2};
     const pcclReduceDescriptor_t descriptor = describe(1, 3);
     std::thread other([&] { pcclAllReduce(&values[1], &values[1], &descriptor, run[1], nullptr); });
     pcclAsyncReduceOp_t handle{};
     REQUIRE(pcclAllReduceAsync(&values[0], &values[0], &descriptor, run[0], &handle) == pcclSuccess);
-    std::shared_future<void> released = release.get_future().share();
     REQUIRE(pcclAwaitAsyncReduceThen(
                 &handle,
                 [](pcclResult_t, const pcclReduceInfo_t*, const char*, void* user) {
