@@ -203,7 +203,6 @@ class Bench:
         with networks.make(MEMORY, 2, self.tools.programs) as network:
             running = self.start(network, Ours)
             try:
-                machine.touch_memory(1024 * MIB)
                 equal_s, received_s = running[0].synchronize(256 * MIB, 5, PATIENCE_S)
             finally:
                 stop(running)

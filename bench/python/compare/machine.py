@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import mmap
 import os
 import platform
 import time
@@ -35,16 +34,6 @@ def _file(path: str) -> str:
         return Path(path).read_text().strip()
     except OSError:
         return "unknown"
-
-
-def touch_memory(size: int) -> None:
-    """Has a virtual machine get memory from its host. That may take 3 ms for each MiB that was not in use a few seconds
-    before, and what is measured next would take it for its own time."""
-    with mmap.mmap(-1, size) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, size, mmap.PAGESIZE):
-            memory[at] = 1
 
 
 def load(seconds: float = 2.0) -> float:
