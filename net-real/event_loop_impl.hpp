@@ -100,7 +100,7 @@ private:
         core::Instant close_at = core::never;
         std::optional<core::OpenLink> by_tcp;  // if the stream cannot be opened, this is dialled by TCP
         TlsStream* tls = nullptr;              // the stream, if it is one
-        bool to_master = false;
+        bool to_master = false;                // dialled: the master is at the other end
         core::Uuid wanted;                          // dialled: who must be there; nil: the master
         core::Endpoint remote;                      // accepted by TCP
         std::optional<tls::CertificateName> other;  // accepted: the certificate that was shown

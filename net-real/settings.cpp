@@ -55,8 +55,7 @@ constexpr std::array<SettingInfo, static_cast<std::size_t>(Setting::count)> tabl
      "Memory that the running collectives of one communicator may take beside the application's buffers (an operation "
      "in place needs as much as its buffer). What does not fit fails for the group. 0: no limit."},
     {"PCCL_TCP_CONGESTION", "by path", "a name the kernel knows", "both",
-     "TCP congestion control, cubic or bbr for example. By path: cubic on loopback and to the master, bbr between "
-     "peers "
+     "TCP congestion control, cubic or bbr for example. By path: cubic on loopback and to the master, bbr between peers "
      "where a round trip takes 5 ms or more, if the kernel has them; else the system's."},
     {"PCCL_MAX_STAGING_BYTES", "4294967296", "0..281474976710656", "peers",
      "A synchronization keeps received shared state in memory until it is complete, if it is at most this size. Larger "
