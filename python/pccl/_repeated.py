@@ -13,8 +13,8 @@ from pccl._errors import PCCLError, PCCLTooFewPeersError
 from pccl._operation import AsyncHandle
 from pccl._values import ReduceInfo
 
-# Failures in a row, for all members alike, before that is an error. Each failure costs the group a member, a broken
-# connection, or a wait for memory, so this many are no accident.
+# After so many failures in a row, which are the same for all members, an error is raised. Each of them means that a
+# member was lost, a connection broke, or memory was short: so many of these are no accident.
 RETRIES_MAX = 1000
 
 

@@ -39,6 +39,7 @@ bool read_classes(const std::string& names, std::uint32_t& classes) {
                  {"gangs", class_gangs},
                  {"hosts", class_hosts},
                  {"mild", class_mild},
+                 // Not `gangs` and `hosts`, which change the world of every run.
                  {"all", (class_gangs - 1) | class_mild}};
     classes = 0;
     for (std::size_t at = 0; at <= names.size();) {

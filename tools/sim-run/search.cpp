@@ -178,6 +178,7 @@ private:
         scenario_that_runs = to_text(scenario);
         RunOptions options;
         options.coverage = &coverage_;
+        // One run of 20 is made twice: both must have the same trace.
         const Verdict verdict =
             search_.runs() % 20 == 3 ? run_twice(scenario, &coverage_) : harness::run(scenario, options);
         const bool kept = search_.learn(scenario, verdict, coverage_);
