@@ -1,167 +1,85 @@
-// Slices in motion: which one leaves on which stripe, where one lands, and which flow words are sent about it.
 #include "core/all_reduce/exchange.hpp"
 
-#include "core/all_reduce/ahead.hpp"
 #include "core/base/assert.hpp"
 #include "core/base/format.hpp"
+#include "core/base/leftovers.hpp"
+#include "core/base/packed.hpp"
 #include "core/base/probe.hpp"
+#include "core/wire/bounds.hpp"
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace pccl::core {
 
-namespace {
-// The first copies of a lost slice, as many as this, restart its clock when they leave and when any part of them
-// arrives. Later copies restart it only when more arrives than of any copy before.
-constexpr std::uint32_t copies_patiently = 2;
-}  // namespace
+// ---- the master -----------------------------------------------------------------------------------------------------
 
-// ---- words to the predecessor ----------------------------------------------------------------------------------------
-
-wire::FlowWord Exchange::ready_word(const Operation& op) {
-    wire::FlowWord word;
-    word.kind = wire::FlowKind::ready;
-    word.op = op.id.id;
-    word.slice = op.slot_count;
-    word.value = op.granted;
-    return word;
+void Exchange::welcomed(const Secret& link_key) {
+    predecessors_.welcomed(link_key);
+    tell_all_ = true;
+    plan_pages_.Clear();
 }
 
-void Exchange::tell_ready(const Operation& op) { predecessors_.send(0, op.id.predecessor, ready_word(op)); }
-
-void Exchange::acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice) {
-    wire::FlowWord word;
-    word.kind = wire::FlowKind::ack;
-    word.op = op.id.id;
-    word.slice = slice;
-    word.phase = static_cast<std::uint8_t>(phase);
-    predecessors_.send(link, op.id.predecessor, word);
-}
-
-void Exchange::decline(LinkId link, const wire::BulkHeader& header) {
-    wire::FlowWord word;
-    word.kind = wire::FlowKind::decline;
-    word.op = on_the_wire(header.op);
-    word.slice = header.slice;
-    word.phase = static_cast<std::uint8_t>(header.phase);
-    predecessors_.send(link, links_.at(link).remote, word);
-}
-
-// ---- sending -------------------------------------------------------------------------------------------------------
-
-void Exchange::pump_edge(const Uuid& target) {
-    const Stripes::Edge* edge = stripes_.find(target);
-    if (edge == nullptr) return;
-    const std::vector<Stripes::Stripe>& stripes = edge->stripes;
-    Flow& flow = flows_[target];
-    const std::size_t count = stripes.size();
-    // A stalled stripe gets no slices while another one works. Otherwise they would be lost with it again.
-    const auto any_works = [&] {
-        return std::any_of(stripes.begin(), stripes.end(), [this](const Stripes::Stripe& stripe) {
-            const auto link = links_.find(stripe.link);
-            return link != links_.end() && link->second.stage == Stage::open && !link->second.stalled;
-        });
-    };
-    const auto has_slices_there = [&](const auto& entry) {
-        return entry.second->id.successor == target && entry.second->unanswered();
-    };
-    // The next operation begins on the same stripes as the last one: their windows have grown. If small operations took
-    // turns on all of them, the window of each would shrink again before it is used.
-    const Reductions::Map& ops = reductions_.all();
-    if (flow.next_stripe != 0 && std::none_of(ops.begin(), ops.end(), has_slices_there)) flow.next_stripe = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const LinkId id = stripes[(flow.next_stripe + i) % count].link;
-        const auto link = links_.find(id);
-        if (link == links_.end() || link->second.stage != Stage::open || link->second.sending.op != 0) continue;
-        if (link->second.stalled && any_works()) continue;
-        if (!send_next(target, flow, id, link->second)) return hedges_.plan(target, flow, true);
-        flow.next_stripe = (flow.next_stripe + i + 1) % count;
-        i = static_cast<std::size_t>(-1);
+void Exchange::on_plan(const proto::DialPlan& page) {
+    if (static_cast<std::uint32_t>(plan_pages_.targets_size() + page.targets_size()) > turn_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.callers_size() + page.callers_size()) > turn_.limits.peers_max ||
+        static_cast<std::uint32_t>(plan_pages_.offers_size() + page.offers_size()) > turn_.limits.peers_max) {
+        session_.refuse("the master sent a plan with more connections than there can be peers");
+        return;
     }
-    hedges_.plan(target, flow, false);
+    plan_pages_.MergeFrom(page);
+    if (page.more()) return;
+    proto::DialPlan plan;
+    plan.Swap(&plan_pages_);
+    // A connection that the plan names anew is reported, whatever was reported before, because the master forgets the
+    // connections that it does not want. After a welcome it may know none of them. Nothing else is reported again:
+    // otherwise the reports for a growing plan would grow with the square of its size.
+    const bool all = std::exchange(tell_all_, false);
+    if (all && session_.state() == State::member) {
+        // The master has sent all decisions from before the welcome. A neighbour may have sent slices early for an
+        // operation of an earlier incarnation that a lost journal does not contain. Such an operation never starts
+        // here: drop them.
+        reductions_.settled(OpId{session_.incarnation()} << 32);
+        receiver_.forget_dead_early();
+    }
+    const std::set<Uuid> named_before = stripes_.planned(plan.targets(), all);
+    predecessors_.named(plan.callers(), all);
+    offers_.planned(plan.offers());
+    stripes_.declare(named_before);
+    dial();
+    for (const auto& target : plan.targets()) {
+        if (reductions_.is_successor(uuid_of(target.peer()))) return;
+    }
+    reductions_.forget_place();
 }
 
-bool Exchange::send_next(const Uuid& target, Flow& flow, LinkId id, Link& link) {
-    const Reductions::Map& ops = reductions_.all();
-    const auto may_send = [&](const Operation& op) {
-        return !op.decided && (op.prepared || op.ahead) && op.id.successor == target;
-    };
-    std::uint32_t lost_most = 0;
-    for (const auto& [op_id, op] : ops) {
-        if (may_send(*op) && !op->ahead) lost_most = std::max(lost_most, op->resends());
-    }
-    // Operations take turns, starting after the one served last. The slice that was lost most often comes first, then
-    // others to resend, and last the operations whose start is not known: when a connection breaks, all that left ahead
-    // on it is lost, and others would wait for it.
-    enum Round : std::size_t { most_urgent, resends, started, ahead, rounds };
-    auto turn = ops.upper_bound({flow.last_served, ~0u});
-    for (std::size_t i = lost_most == 0 ? started * ops.size() : 0; i < rounds * ops.size(); ++i, ++turn) {
-        if (turn == ops.end()) turn = ops.begin();
-        Operation& op = *turn->second;
-        if (!may_send(op)) continue;
-        const std::size_t round = i / ops.size();
-        if ((round == ahead) != op.ahead) continue;
-        if (round < started && op.resends() < (round == most_urgent ? lost_most : 1)) continue;
-        const bool far = flow.is_far(turn_.limits);
-        const std::uint32_t room = far ? turn_.limits.eager_slices() : turn_.limits.near_eager_slices();
-        const std::uint32_t eager_left = room > flow.eager_used ? room - flow.eager_used : 0;
-        const Operation::Next next = op.peek(
-            eager_left, far ? Operation::none : flow.near_slots_bytes(turn_.limits) / std::max(op.slot_bytes, 1u) + 1);
-        if (next.slice == Operation::none) continue;
-        op.pop(next);
-        if (next.eager) {
-            PROBE(early_sent);
-            ++op.eager_outstanding;
-            ++flow.eager_used;
-        }
-        if (round >= started) flow.last_served = op.id.id;
-        const Half& half = op.half(next.phase, next.slice);
-        if (!op.unanswered()) op.waits_since = turn_.now - op.waited;
-        op.leaves(next.phase, next.slice, id);
-        if (const auto again = op.lost.find({next.phase, next.slice}); again != op.lost.end()) {
-            again->second.left_at = turn_.now;
-            // The wait for a free connection is not the fault of the path, so it is left out of the clock.
-            Operation::Lost& lost = again->second;
-            lost.since = lost.times <= copies_patiently
-                             ? turn_.now
-                             : std::min(turn_.now, lost.since + (turn_.now - lost.queued_at));
-        }
-        const bool input = next.phase == 0 && op.starts(next.slice);
-        SendPayload send;
-        send.link = id;
-        send.header.op = op.id.id;
-        send.header.slice = next.slice;
-        send.header.phase = static_cast<std::uint16_t>(next.phase);
-        send.header.length = op.wire_length(next.slice);
-        if (op.ahead) send.header.entry = cut_of(op.id.world, op.id.position, op.id.shares);
-        if (next.phase == 1)
-            send.source = op.final_ref(next.slice);
-        else if (!input)
-            send.source = op.slot_ref(next.slice);
-        else if (op.is_quantized())
-            send.source = op.input_ref(next.slice);
-        else
-            send.source = op.own_input(next.slice);
-        if (input && send.source.id != op.send && !op.is_quantized()) PROBE(input_left_again_from_scratch);
-        send.has_checksum = input ? op.is_quantized() : !half.unsummed;
-        send.checksum = half.checksum;
-        if (link.sending.op == 0 && turn_.now - link.last_progress > turn_.timeouts.together())
-            link.last_progress = turn_.now;
-        link.left_at = turn_.now;
-        link.sending = Transfer{op.id.id, send.header.phase, next.slice, 0, Operation::none, false};
-        if (link.timed.op == 0 && !op.ahead) {
-            link.timed = link.sending;
-            link.timed_at = turn_.now;
-        }
-        turn_.add(send);
-        if (input) reductions_.input_leaves(op, next.slice);
-        reductions_.prepare_inputs(op);
-        return true;
-    }
-    return false;
+Cause Exchange::start_answered(const proto::Answer& answer) {
+    Cause why = reductions_.start_answered(answer);
+    receiver_.forget_dead_early();
+    return why;
 }
+
+void Exchange::successor_unfinished(OpId id) {
+    const Operation* op = reductions_.find(id);
+    if (op != nullptr) reductions_.successor_unfinished(id, progress_.sends_in_vain(*op));
+}
+
+void Exchange::membership_over(const LinkTable::Map& closed) {
+    for (const auto& [id, link] : closed) {
+        if (link.receiving.cell != Operation::none) predecessors_.free_cell(link.remote, link.receiving.cell);
+    }
+    plan_pages_.Clear();
+    stripes_.forget_run();
+    offers_.forget_run();
+    sender_.forget_run();
+    predecessors_.forget_run();
+    reductions_.forget_run();
+}
+
+// ---- payload --------------------------------------------------------------------------------------------------------
 
 void Exchange::on_sent(const PayloadSent& event) {
     const auto it = links_.find(event.link);
@@ -175,177 +93,13 @@ void Exchange::on_sent(const PayloadSent& event) {
     if (!sending.dropped) {
         if (sending.phase == 2) {
             sync_.chunk_sent(sending);
-        } else if (Operation* op = reductions_.find_to(sending.op, link.remote); op && !op->decided) {
-            Half& half = op->half(sending.phase, sending.slice);
-            if (half.out == OutState::sending && half.out_link == event.link) half.out = OutState::sent;
-            op->sent_bytes += op->wire_length(sending.slice);
-            ASSERT(!event.cancelled);
-            if (sending.phase == 1) reductions_.final_left(*op, sending.slice, event.checksum);
+        } else {
+            sender_.left(event, link, sending);
         }
     }
     sync_.send_next_chunk(event.link, link);
-    if (link.purpose == Purpose::outgoing) pump_edge(link.remote);
+    if (link.purpose == Purpose::outgoing) sender_.pump_edge(link.remote);
 }
-
-void Exchange::on_flow(const FlowArrived& event) {
-    const auto it = links_.find(event.link);
-    if (it == links_.end()) return;
-    Link& link = it->second;
-    link.last_received = turn_.now;
-    if (link.stage != Stage::open || link.purpose != Purpose::outgoing) {
-        links_.refuse(event.link, "sent a flow word where none belongs");
-        return;
-    }
-    const wire::FlowWord& word = event.word;
-    Operation* found = is_ahead(word.op) ? reductions_.launched_as(serial_of(word.op))
-                                         : reductions_.find_to(word.op, link.remote);
-    Flow& flow = flows_[link.remote];
-    if (found == nullptr && !reductions_.is_settled(word.op) && word.kind == wire::FlowKind::ready) {
-        // Our start is still on its way. Keep the latest `ready` of each operation, because the neighbour may not
-        // repeat it. An operation cannot start unless it was launched here, or is a send of others: no more of those run at
-        // a time than the group may.
-        const std::size_t most = turn_.limits.tags_max + turn_.limits.concurrent_ops;
-        if (flow.future_ready.size() >= most && !flow.future_ready.contains(word.op)) {
-            links_.refuse(event.link, "is ready for too many operations that are not known here");
-            return;
-        }
-        flow.future_ready[word.op] = word;
-        return;
-    }
-    if (found == nullptr && !reductions_.is_settled(word.op) && !is_ahead(word.op)) {
-        // About a slice that left ahead of the start. If there is no room, the slice is sent again.
-        if (flow.future_answers.size() < 2 * turn_.limits.eager_slices())
-            flow.future_answers.emplace(word.op, std::pair(event.link, word));
-        return;
-    }
-    if (found == nullptr || found->decided || found->id.successor != link.remote) {
-        PROBE(word_of_dead_operation);
-        ++dead_frames_;
-        // The rest of an abandoned frame fills the path, and nothing else can get through before it. So it is progress.
-        if (word.kind == wire::FlowKind::moving) {
-            if (link.stalled) stripe_moves(event.link, link, flow);
-            flow.answered_at = link.answered_at = turn_.now;
-            rest_moves(link, flow, word);
-        }
-        return;
-    }
-    Operation& op = *found;
-    if (is_ahead(word.op) && word.kind != wire::FlowKind::decline && word.kind != wire::FlowKind::moving) {
-        links_.refuse(event.link, "took a slice of an operation that has not begun");
-        return;
-    }
-    answered(event.link, link, op, word);
-}
-
-// A word of the successor about one of its operations.
-void Exchange::answered(LinkId id, Link& link, Operation& op, const wire::FlowWord& word) {
-    Flow& flow = flows_[link.remote];
-    if (word.kind == wire::FlowKind::ready || word.kind == wire::FlowKind::credit) {
-        if (!op.neighbour_ready) {
-            op.neighbour_ready = true;
-            op.ready_at = turn_.now;
-            op.neighbour_slots = word.slice;
-            flow.eager_used -= op.eager_outstanding;
-            op.eager_outstanding = 0;
-            hedges_.can_answer(link.remote);
-        }
-        op.credit = std::max(op.credit, word.value);
-        op.credit_at = turn_.now;
-        pump_edge(link.remote);
-        return;
-    }
-    if (word.slice >= op.slices() || word.phase > 1) {
-        links_.refuse(id, "acknowledged a slice that does not exist");
-        return;
-    }
-    Half& half = op.half(word.phase, word.slice);
-    if (half.out == OutState::acknowledged) PROBE(ack_twice);
-    if (link.stalled || half.out_link == id) stripe_moves(id, link, flow);
-    // The word is about the rest of another copy.
-    if (half.out == OutState::acknowledged && word.kind == wire::FlowKind::moving) {
-        flow.answered_at = link.answered_at = link.last_progress = turn_.now;
-        rest_moves(link, flow, word);
-    }
-    if (half.out == OutState::idle || half.out == OutState::acknowledged) return;
-    if (half.out == OutState::sending && word.kind != wire::FlowKind::moving &&
-        (word.kind == wire::FlowKind::ack || half.out_link == id)) {
-        // Another copy has landed, or this one was declined: abandon the frame in its middle.
-        PROBE(cancelled_by_ack);
-        Link& busy = links_.at(half.out_link);
-        busy.sending.dropped = true;
-        turn_.add(CancelSend{half.out_link});
-    }
-    link.last_progress = turn_.now;
-    if (word.kind == wire::FlowKind::moving) {
-        if (half.out_link == id && op.moves(word.phase, word.slice, word.value))
-            flow.gets_through(turn_.now);
-        else
-            rest_moves(link, flow, word);
-        const auto lost = op.lost.find({word.phase, word.slice});
-        if (lost != op.lost.end()) {
-            // After the first copies, a copy that gets no further than an earlier one is no progress: the stripe works,
-            // but the slice does not get through. Copies have time to come as far as before (`took`, see progress.cpp),
-            // but a path that breaks each of them is given up soon.
-            if (word.value <= lost->second.most && lost->second.times > copies_patiently) return;
-            // Only the current copy counts: an abandoned copy fills its frame with other bytes.
-            if (word.value > lost->second.most && half.out_link == id) {
-                lost->second.most = static_cast<std::uint32_t>(word.value);
-                lost->second.took = turn_.now - lost->second.left_at;
-            }
-            if (op.neighbour_ready) {
-                lost->second.since = turn_.now;
-                lost->second.fruitless = 0;
-            }
-        }
-        flow.answered_at = link.answered_at = turn_.now;
-        return;
-    }
-    flow.answered_at = link.answered_at = turn_.now;
-    link.useful = true;
-    if (link.timed.op == op.id.id && link.timed.phase == word.phase && link.timed.slice == word.slice) {
-        if (word.kind == wire::FlowKind::ack && half.out_link == id) {
-            flow.acknowledged_within(turn_.now - link.timed_at, op.wire_length(word.slice),
-                                     op.lost.contains({word.phase, word.slice}));
-        }
-        link.timed = {};
-    }
-    if (word.kind == wire::FlowKind::ack) {
-        op.acknowledged(word.phase, word.slice);
-        if (op.prepared)
-            flow.longest_wait = std::max(flow.longest_wait, turn_.now - std::max(op.answered_at, op.prepared_at));
-        op.answered_at = turn_.now;
-        flow.gets_through(turn_.now);
-        op.waited = 0;
-        op.answered_before = ++flow.answers;
-        if (word.phase == 1) reductions_.final_got_through(op, word.slice);
-        if (op.direct) {
-            session_.computed();
-            reductions_.got_through(op);
-        }
-        if (word.phase == 0 && !op.starts(word.slice)) {
-            op.give_slot(word.slice);
-            tell_ready(op);
-        }
-    } else if (half.out != OutState::queued && half.out_link == id) {
-        if (!op.neighbour_ready && op.eager_outstanding > 0) {
-            --op.eager_outstanding;
-            --flow.eager_used;
-        }
-        PROBE(decline_read);
-        op.held = true;
-        op.declined(word.phase, word.slice);
-        if (op.neighbour_ready && !op.unanswered())
-            op.waited = turn_.now - std::max({op.waits_since, op.ready_at, flow.through_at});
-        // Otherwise the slice would come and go as fast as the path allows.
-        if (op.neighbour_ready && half.again == again_max) {
-            if (flow.declined_at == 0) flow.declined_at = turn_.now;
-            return;
-        }
-    }
-    pump_edge(link.remote);
-}
-
-// ---- landing -------------------------------------------------------------------------------------------------------
 
 void Exchange::on_bulk(const BulkArrived& event) {
     const auto it = links_.find(event.link);
@@ -363,111 +117,8 @@ void Exchange::on_bulk(const BulkArrived& event) {
     ASSERT(link.receiving.op == 0);
     link.arrived = 0;
     link.frame_began = turn_.now;
-    if (!chunk) {
-        wire::BulkHeader header = event.header;
-        if (is_ahead(header.op)) {
-            const Operation* begun = reductions_.of_neighbour(link.remote, serial_of(header.op));
-            const bool fits = begun != nullptr && predecessors_.cut_for(begun->id) == header.entry;
-            if (fits) PROBE(ahead_behind_its_start);
-            header.op = fits ? begun->id.id : header.op | theirs_mark;
-        }
-        return on_bulk_slice(event.link, link, header);
-    }
-    if (sync_.chunk_arrives(event.link, link, event.header)) return;
-    ++dead_frames_;
-    discard(event.link, link, event.header);
-}
-
-void Exchange::discard(LinkId id, Link& link, const wire::BulkHeader& header) {
-    link.receiving =
-        Transfer{header.op == 0 ? ~0ull : header.op, header.phase, header.slice, header.entry, Operation::none, true};
-    turn_.add(DiscardPayload{id});
-}
-
-void Exchange::on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header) {
-    Operation* found = reductions_.find_from(header.op, link.remote);
-    if (found == nullptr) {
-        if (!reductions_.is_settled(header.op) && header.phase == 0) {
-            receive_early(id, link, header);
-        } else {
-            // Final bytes that came before the start are sent again; the neighbour hears when there is a place for them.
-            if (!reductions_.is_settled(header.op))
-                decline(id, header);
-            else
-                PROBE(frame_of_dead_operation);
-            ++dead_frames_;
-            discard(id, link, header);
-        }
-        return;
-    }
-    Operation& op = *found;
-    if (op.decided) {
-        ++dead_frames_;
-        discard(id, link, header);
-        return;
-    }
-    if (header.slice >= op.slices() || header.length != op.wire_length(header.slice) ||
-        !op.takes(header.phase == 0 ? 0 : 1, header.slice)) {
-        links_.refuse(id, "sent a slice that does not fit the operation");
-        return;
-    }
-    if (!op.prepared) {
-        if (header.phase == 0) {
-            PROBE(partial_before_prepared);
-            receive_early(id, link, header);
-        } else {
-            decline(id, header);
-            discard(id, link, header);
-        }
-        return;
-    }
-    Half& half = op.half(header.phase, header.slice);
-    if (half.in == InState::landed) {
-        PROBE(second_copy_discarded);
-        acknowledge(id, op, header.phase, header.slice);
-        discard(id, link, header);
-        return;
-    }
-    if (header.phase == 1 && op.is_keeping(header.slice)) {
-        PROBE(final_declined_while_input_is_kept);
-        decline(id, header);
-        discard(id, link, header);
-        return;
-    }
-    if (half.in == InState::landing) {
-        // A slice has one landing at a time. The earlier copy is on a stripe that stalls: redirect it first.
-        PROBE(landing_taken_over);
-        Link& other = links_.at(half.in_link);
-        other.receiving.dropped = true;
-        landing_broke(op, half, other.arrived);
-        turn_.add(RedirectReceive{half.in_link});
-    } else if (header.phase == 0 && op.take_slot(header.slice) == Operation::none) {
-        PROBE(slice_declined);
-        decline(id, header);
-        discard(id, link, header);
-        return;
-    }
-    half.in = InState::landing;
-    half.in_link = id;
-    if (header.phase == 1) op.choose_place(header.slice);
-    link.receiving = Transfer{header.op, header.phase, header.slice, 0, Operation::none, false};
-    const BufferRef place = header.phase == 0 ? op.slot_ref(header.slice) : op.final_ref(header.slice);
-    turn_.add(ReceivePayload{id, place});
-}
-
-// The operation cannot take its slices here yet. The slice goes to the neighbour's reserve, or is declined and
-// discarded. It is never left unread, because everything behind it on the link would wait.
-void Exchange::receive_early(LinkId id, Link& link, const wire::BulkHeader& header) {
-    const Predecessors::Early* early = predecessors_.keep(id, link, header);
-    if (early == nullptr) {
-        PROBE(early_declined);
-        decline(id, header);
-        discard(id, link, header);
-        return;
-    }
-    PROBE(early_kept);
-    link.receiving = Transfer{header.op, header.phase, header.slice, header.entry, early->cell, false};
-    turn_.add(ReceivePayload{id, predecessors_.place_of(link.remote, *early)});
+    if (!chunk) return receiver_.on_bulk(event.link, link, event.header);
+    if (!sync_.chunk_arrives(event.link, link, event.header)) receiver_.discard_dead(event.link, link, event.header);
 }
 
 void Exchange::on_landed(const PayloadLanded& event) {
@@ -481,39 +132,10 @@ void Exchange::on_landed(const PayloadLanded& event) {
     const bool landed = event.verdict == PayloadLanded::Verdict::landed && !receiving.dropped;
     const bool corrupt = event.verdict == PayloadLanded::Verdict::corrupt;
     const Uuid remote = link.remote;
-    if (receiving.cell != Operation::none) {
-        early_landed(link, receiving, landed);
-    } else if (receiving.phase == 2) {
-        if (!receiving.dropped) sync_.chunk_landed(event.link, receiving, landed);
-    } else if (receiving.dropped && link.purpose == Purpose::incoming && link.is_open() &&
-               reductions_.is_settled(receiving.op)) {
-        // The neighbour may hold this stripe stalled, and no slice will show that it works.
-        tell_moving(event.link, link, receiving);
-    } else if (!receiving.dropped) {
-        Operation* found = reductions_.find_from(receiving.op, remote);
-        if (found != nullptr && !found->decided) {
-            Operation& op = *found;
-            Half& half = op.half(receiving.phase, receiving.slice);
-            ASSERT(half.in == InState::landing && half.in_link == event.link);
-            half.in_link = 0;
-            if (landed) {
-                half.in = InState::landed;
-                slice_landed(op, op.wire_length(receiving.slice));
-                acknowledge(event.link, op, receiving.phase, receiving.slice);
-                if (receiving.phase == 0) {
-                    reductions_.partial_landed(op, receiving.slice, op.slot_ref(receiving.slice), Operation::none,
-                                               remote);
-                } else {
-                    reductions_.final_there(op, receiving.slice, event.checksum);
-                }
-            } else {
-                PROBE(landing_failed);
-                half.in = InState::none;
-                landing_broke(op, half, link.arrived);
-                if (receiving.phase == 0) op.return_slot(receiving.slice);
-            }
-        }
-    }
+    if (receiving.phase != 2)
+        receiver_.landed(event, link, receiving, landed);
+    else if (!receiving.dropped)
+        sync_.chunk_landed(event.link, receiving, landed);
     if (corrupt) {
         PROBE(payload_corrupt);
         turn_.log(
@@ -526,49 +148,297 @@ void Exchange::on_landed(const PayloadLanded& event) {
     }
 }
 
-// A landing in the reserve has ended. `landed`: with success.
-void Exchange::early_landed(const Link& link, const Transfer& receiving, bool landed) {
-    Operation* op = reductions_.find(receiving.op);
-    const bool dead = op == nullptr ? reductions_.is_settled(receiving.op) : op->decided;
-    const bool takes = op != nullptr && op->prepared;
-    if (landed && !dead) {
-        predecessors_.landed(link.remote, receiving.cell);
-        if (is_ahead(receiving.op)) predecessors_.filler_came(link.remote, false);
-        if (takes) PROBE(early_landed_after_start);
-        if (takes) absorb_early(*op);
-        return;
-    }
-    if (landed) PROBE(early_landed_too_late);
-    if (!dead && takes && receiving.slice < op->slices())
-        landing_broke(*op, op->half(0, receiving.slice), link.arrived);
-    predecessors_.never_landed(link.remote, receiving.cell);
+void Exchange::payload_moved(LinkId id, Link& link, std::uint32_t arrived) {
+    if (link.receiving.op != 0 && link.receiving.phase == 2 && !link.receiving.dropped)
+        return sync_.chunk_moved(link, arrived);
+    receiver_.payload_moved(id, link, arrived);
 }
 
-void Exchange::absorb_early(Operation& op) {
-    for (const Predecessors::Early& early : predecessors_.take(op.id.predecessor, op.id.id)) {
-        const bool fits = early.slice < op.slices() && op.takes(0, early.slice) &&
-                          early.length == op.wire_length(early.slice) && op.half(0, early.slice).in == InState::none;
-        const bool finishes = fits && op.finishes(early.slice);
-        if (!fits && early.slice < op.slices()) PROBE(early_copy_late);
-        if (!fits || (!finishes && op.take_slot(early.slice) == Operation::none)) {
-            if (fits) {
-                wire::FlowWord word;
-                word.kind = wire::FlowKind::decline;
-                word.op = op.id.id;
-                word.slice = early.slice;
-                predecessors_.send(early.link, op.id.predecessor, word);
-            }
-            if (early.slice < op.slices()) landing_broke(op, op.half(0, early.slice), early.length);
-            predecessors_.free_cell(op.id.predecessor, early.cell);
-            continue;
-        }
-        if (finishes) PROBE(early_to_the_end);
-        op.half(0, early.slice).in = InState::landed;
-        slice_landed(op, early.length);
-        acknowledge(early.link, op, 0, early.slice);
-        const BufferRef place = predecessors_.place_of(op.id.predecessor, early);
-        reductions_.partial_landed(op, early.slice, place, early.cell, op.id.predecessor);
+// ---- neighbours -----------------------------------------------------------------------------------------------------
+
+void Exchange::link_lost(LinkId id, const Link& link, const std::string& reason) {
+    if (link.receiving.op != 0) {
+        PROBE(lost_while_landing);
+        PayloadLanded never_landed;
+        never_landed.verdict = PayloadLanded::Verdict::discarded;
+        links_.put_back(id, link);
+        links_.at(id).stage = Stage::dialing;  // so that nothing is sent on it any more
+        never_landed.link = id;
+        on_landed(never_landed);
+        links_.erase(id);
     }
+    if (link.purpose == Purpose::offer) return offers_.lost(id, link);
+    if (link.purpose != Purpose::outgoing) {
+        predecessors_.lost(id, link);
+        return offers_.maintain();
+    }
+    sender_.slices_lost(id, link.remote);
+    if (stripes_.lost(id, link, reason)) sender_.pump_edge(link.remote);
+}
+
+bool Exchange::knows_host(const Endpoint& remote) const {
+    return stripes_.dials_host(remote) || offers_.dials_host(remote) || predecessors_.any_on_host(remote);
+}
+
+void Exchange::dial() {
+    stripes_.maintain_edges();
+    offers_.maintain();
+}
+
+void Exchange::opened(LinkId id, const Link& link) {
+    if (link.purpose == Purpose::offer)
+        offers_.opened(id);
+    else
+        stripes_.opened(id, link);
+}
+
+void Exchange::caller_uses(const Uuid& neighbour, std::uint32_t stripes) {
+    offers_.told(neighbour, stripes);
+    offers_.maintain();
+}
+
+void Exchange::offer_came(LinkId id, const Uuid& from, std::uint32_t stripe) {
+    if (!stripes_.offered(id, from, stripe))
+        links_.turn_away(id, "peer " + short_name(from) + " offered it, and it is not needed", true);
+}
+
+void Exchange::on_link_message(LinkId id, const ControlArrived& event) {
+    proto::LinkMessage message;
+    Link& link = links_.at(id);
+    if (!decode(event.body, message)) {
+        links_.refuse(id, "sent a message that cannot be read");
+        return;
+    }
+    wire::bound_texts(message, text_bytes_max);
+    if (link.stage != Stage::open) {
+        if (link.purpose == Purpose::outgoing)
+            stripes_.answered(id, link, message);
+        else if (message.has_hello())
+            predecessors_.hello(id, message.hello());
+        else if (link.purpose == Purpose::offer && message.has_refusal())
+            links_.drop(id, to_text(cause_of(message.refusal().cause())));
+        else
+            links_.refuse(id, message.has_refusal() ? to_text(cause_of(message.refusal().cause()))
+                                                    : "did not begin as a data link does");
+        return;
+    }
+    if (link.purpose == Purpose::test_in && !message.has_heartbeat()) {
+        links_.refuse(id, "sent a message that does not fit a test");
+        return;
+    }
+    switch (message.kind_case()) {
+    case proto::LinkMessage::kHeartbeat:
+        neighbour_started(link.remote, message.started());
+        predecessors_.forget_ahead(link.remote, message.ahead_from());
+        predecessors_.says_starved(link.remote, message.heartbeat());
+        break;
+    case proto::LinkMessage::kHashes: sync_.page_arrived(id, message.hashes()); break;
+    case proto::LinkMessage::kPartRequest:
+    case proto::LinkMessage::kPartDecline:
+        if (!sync_.part_message(id, message)) links_.refuse(id, "asked for a part of a shared state that there is not");
+        break;
+    case proto::LinkMessage::kGoodbye:
+        PROBE(neighbour_said_goodbye);
+        link.goodbye = true;
+        break;
+    default: links_.refuse(id, "sent a message that does not fit here"); break;
+    }
+}
+
+void Exchange::neighbour_started(const Uuid& neighbour, OpId last) {
+    for (auto entry = reductions_.all().upper_bound({last, ~0u}); entry != reductions_.all().end(); ++entry) {
+        Operation& op = *entry->second;
+        if (op.id.successor != neighbour && op.id.predecessor != neighbour) continue;
+        PROBE(neighbour_unaware);
+        if (op.id.successor == neighbour) op.successor_unaware_at = turn_.now;
+        if (op.id.predecessor == neighbour) op.predecessor_unaware_at = turn_.now;
+    }
+}
+
+void Exchange::edge_opened(const Uuid& target, Duration round_trip) {
+    sender_.edge_opened(target, round_trip);
+    sync_.connected();
+}
+
+bool Exchange::edge_needed(const Uuid& target) const {
+    return std::any_of(reductions_.all().begin(), reductions_.all().end(), [&](const auto& entry) {
+        return !entry.second->decided && entry.second->id.successor == target;
+    });
+}
+
+// On a slow path, the rest of a chunk that is discarded delays the neighbour's flow words about reductions. This peer
+// dialled the connection, so it closes and redials it.
+void Exchange::reopen_filled_links() {
+    std::map<Uuid, LinkId> filled;  // one of each edge
+    for (const auto& [id, link] : links_) {
+        const Transfer& rest = link.receiving;
+        if (link.purpose == Purpose::outgoing && rest.op != 0 && rest.phase == 2 && rest.dropped &&
+            link.sending.op == 0 && turn_.now - link.frame_began > turn_.timeouts.together())
+            filled.emplace(link.remote, id);
+    }
+    for (const auto& [target, id] : filled)
+        stripes_.renew(id, "opened anew: a chunk that is not wanted any more filled it");
+}
+
+// ---- operations -----------------------------------------------------------------------------------------------------
+
+void Exchange::operation_begins(Operation& op) {
+    predecessors_.started(op.id);
+    sender_.begins(op);
+}
+
+void Exchange::operation_dropped(Operation& op) {
+    links_.release(op.id.id);
+    sender_.over(op);
+    // The neighbour keeps what it has received until it hears this.
+    const std::vector<LinkId> open = stripes_.open_links_to(op.id.successor);
+    if (!open.empty()) links_.send(open.front(), heartbeat());
+}
+
+void Exchange::operation_prepared(Operation& op) {
+    sender_.prepared(op);
+    receiver_.prepared(op);
+}
+
+// Cancels all sends of the operation and redirects its landings, so its memory is free at once.
+void Exchange::operation_decided(Operation& op) {
+    links_.release(op.id.id);
+    for (auto& [id, link] : links_) {
+        if (link.timed.op == op.id.id) link.timed = {};
+    }
+    sender_.over(op);
+    receiver_.over(op);
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+void Exchange::leave_out(Duration time) {
+    const auto later = [&](Instant& clock) { clock = std::min(turn_.now, clock + time); };
+    for (auto& [id, op] : reductions_.all()) {
+        for (Instant* clock : {&op->landed_at, &op->answered_at, &op->prepared_at, &op->waits_since, &op->sated_at,
+                               &op->ready_at, &op->credit_at, &op->successor_unaware_at, &op->predecessor_unaware_at})
+            later(*clock);
+        for (auto& [slice, lost] : op->lost) {
+            later(lost.since);
+            later(lost.queued_at);
+            later(lost.left_at);
+        }
+    }
+    sender_.leave_out(time);
+    predecessors_.leave_out(time);
+}
+
+void Exchange::forget_predecessors() {
+    predecessors_.forget([&](const Uuid& neighbour) {
+        return std::any_of(reductions_.all().begin(), reductions_.all().end(),
+                           [&](const auto& entry) { return entry.second->id.predecessor == neighbour; });
+    });
+}
+
+proto::LinkMessage Exchange::heartbeat() const {
+    // Without the master this peer may have missed the start of an operation that its neighbours have begun. Over
+    // direct edges nobody forwards anything, so what this peer waits for is no reason to send nothing.
+    const bool starved = !session_.master_open() ||
+                         std::any_of(reductions_.all().begin(), reductions_.all().end(), [](const auto& entry) {
+                             const Operation& op = *entry.second;
+                             return !op.direct && op.waits_for_input();
+                         });
+    proto::LinkMessage message;
+    message.set_heartbeat(starved);
+    message.set_started(reductions_.highest());
+    message.set_ahead_from(reductions_.ahead_from());
+    return message;
+}
+
+void Exchange::judge_progress() {
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->wants_to_send()) op->sated_at = turn_.now;
+    }
+    if (!session_.master_open()) return;  // the start may not have reached all members: judged when the master is back
+    std::vector<LaneId> stuck;
+    std::vector<std::pair<LaneId, Cause>> without_input;
+    for (const auto& [id, op] : reductions_.all()) {
+        if (!op->prepared || op->decided || op->given_up) continue;
+        if (progress_.successor_stuck(*op)) {
+            stuck.push_back(id);
+        } else if (Cause cause = progress_.starved(*op); !cause.empty()) {
+            without_input.emplace_back(id, std::move(cause));
+        }
+    }
+    for (const LaneId& id : stuck) reductions_.give_up_edge(*reductions_.all().at(id));
+    for (const auto& [id, cause] : without_input) {
+        PROBE(starved_operation_given_up);
+        reductions_.give_up(*reductions_.all().at(id), cause);
+    }
+}
+
+void Exchange::tick() {
+    sender_.tick();
+    receiver_.repeat_ready();
+    reopen_filled_links();
+    judge_progress();
+}
+
+// ---- observation ----------------------------------------------------------------------------------------------------
+
+void Exchange::mix_into(const std::function<void(std::uint64_t)>& mix) const {
+    for (const auto& [id, op] : reductions_.all()) {
+        mix(id.op);
+        mix(op->finals);
+        mix(op->digest);
+        mix(op->granted);
+        mix(op->used);
+        mix(op->computes);
+        mix(op->sent_bytes);
+    }
+}
+
+void Exchange::describe_operations(Packed& state) const {
+    state.count(reductions_.size(), 2);
+    bool unprepared = false, unready = false, decided = false, given_up = false, ended = false, lost = false;
+    for (const auto& [id, op] : reductions_.all()) {
+        unprepared |= !op->prepared;
+        unready |= !op->neighbour_ready;
+        decided |= op->decided;
+        given_up |= op->given_up;
+        ended |= op->end_serial != 0;
+        lost |= !op->lost.empty();
+    }
+    state.flags(unprepared, unready, decided, given_up, ended, lost);
+}
+
+void Exchange::describe_edges(Packed& state) const {
+    stripes_.describe(state);
+    predecessors_.describe(state);
+}
+
+std::string Exchange::explain_operations() const {
+    std::string text;
+    for (const auto& [id, op] : reductions_.all()) {
+        text += formatted(", op {} finals {}/{} credit {}{}{}{} computes {}", id.op & 0xFFFFFFFF, op->finals,
+                          op->slices(), op->free_credit(), op->neighbour_ready ? "" : " neighbour not ready",
+                          op->prepared ? "" : " not prepared", op->decided ? " decided" : "", op->computes);
+    }
+    return text;
+}
+
+void Exchange::check() const {
+    stripes_.check();
+    predecessors_.check();
+    reductions_.check();
+    sender_.check();
+}
+
+std::string Exchange::leftovers() const {
+    return name_leftovers({{"edges", stripes_.all().size()},
+                           {"flows", sender_.flows().size()},
+                           {"arrivals", predecessors_.arrivals_kept()},
+                           {"reserves", predecessors_.reserves_kept()},
+                           {"callers", predecessors_.callers()},
+                           {"offers", offers_.size()},
+                           {"pages of a plan", static_cast<std::size_t>(plan_pages_.targets_size()) +
+                                                   static_cast<std::size_t>(plan_pages_.callers_size()) +
+                                                   static_cast<std::size_t>(plan_pages_.offers_size())}});
 }
 
 }  // namespace pccl::core

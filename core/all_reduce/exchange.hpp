@@ -1,21 +1,18 @@
 // The data plane of a peer: it moves the slices of all-reduces between neighbours.
 //
-// It dispatches the traffic of data links to the responsible parts. It sends slices of operations over the stripes to
-// their successors and receives those of predecessors. It gives up operations that make no progress. Its parts: the
-// connections that this peer dials (core/topology/stripes.hpp), the neighbours that dial it (predecessors.hpp), the
-// operations from start to outcome (reductions.hpp), the checks of their clocks (progress.hpp), and the slices that leave
-// twice because one stripe is late (hedges.hpp).
+// It owns the parts, routes the traffic of data links to them, and gives up operations that make no progress. Its
+// parts: the connections that this peer dials (core/topology/stripes.hpp), the neighbours that dial it
+// (predecessors.hpp), the operations from start to outcome (reductions.hpp), slices that leave (slice_sender.hpp) and
+// slices that come (slice_receiver.hpp), and the checks of the clocks of operations (progress.hpp).
 //
-// Files: exchange.cpp (slices), moving.cpp (dispatch, progress and resends).
-// Invariants: a slice lands at most once per phase. Each wait for a neighbour is ended by a clock that only useful
-// bytes renew.
+// Invariant: each wait for a neighbour is ended by a clock that only useful bytes renew.
 #pragma once
 
-#include "core/all_reduce/flow.hpp"
-#include "core/all_reduce/hedges.hpp"
 #include "core/all_reduce/predecessors.hpp"
 #include "core/all_reduce/progress.hpp"
 #include "core/all_reduce/reductions.hpp"
+#include "core/all_reduce/slice_receiver.hpp"
+#include "core/all_reduce/slice_sender.hpp"
 #include "core/base/link_pass.hpp"
 #include "core/links/link_table.hpp"
 #include "core/membership/session.hpp"
@@ -59,8 +56,9 @@ public:
           predecessors_(parts.turn, parts.who, parts.links, parts.memory, parts.session, *this),
           offers_(parts.turn, parts.config, parts.links, parts.session, *this),
           reductions_(parts.turn, parts.who, parts.computes, parts.memory, parts.session, parts.launches, *this),
-          progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, flows_),
-          hedges_(parts.turn, parts.links, stripes_, reductions_, flows_) {}
+          receiver_(parts.turn, parts.links, parts.session, predecessors_, reductions_),
+          sender_(parts.turn, parts.links, parts.session, stripes_, reductions_, receiver_),
+          progress_(parts.turn, parts.links, stripes_, predecessors_, reductions_, sender_.flows()) {}
 
     // ---- parts that others use
     Stripes& stripes() { return stripes_; }
@@ -79,10 +77,7 @@ public:
     void on_plan(const proto::DialPlan& page);
     Cause start_answered(const proto::Answer& answer);  // as for Reductions
     // A short path leads to the successor of the last start.
-    bool successor_is_near() const {
-        const auto flow = flows_.find(reductions_.successor());
-        return flow != flows_.end() && flow->second.is_near(turn_.limits);
-    }
+    bool successor_is_near() const { return sender_.is_near(reductions_.successor()); }
     void launched(const Launches::Start& launch) { reductions_.launched(launch, successor_is_near()); }
     // The master waits for the end vote of the successor.
     void successor_unfinished(OpId id);
@@ -96,7 +91,7 @@ public:
     bool knows_host(const Endpoint& remote) const;  // a neighbour is on this host
     void on_link_message(LinkId id, const ControlArrived& event);
     void payload_moved(LinkId id, Link& link, std::uint32_t arrived);
-    void on_flow(const FlowArrived& event);
+    void on_flow(const FlowArrived& event) { sender_.on_flow(event); }
     void on_bulk(const BulkArrived& event);
     void on_landed(const PayloadLanded& event);
     void on_sent(const PayloadSent& event);
@@ -114,11 +109,11 @@ public:
     // The heartbeat for neighbours: whether this peer is starved, and the last start that it has received.
     proto::LinkMessage heartbeat() const;
     void tick();
-    Instant next_hedge() const { return hedges_.next(); }
-    void hedge();
+    Instant next_hedge() const { return sender_.next_hedge(); }
+    void hedge() { sender_.hedge(); }
 
     // ---- observation
-    std::uint64_t dead_frames() const { return dead_frames_; }
+    std::uint64_t dead_frames() const { return sender_.dead_frames() + receiver_.dead_frames(); }
     void mix_into(const std::function<void(std::uint64_t)>& mix) const;
     void describe_operations(Packed& state) const;
     void describe_edges(Packed& state) const;
@@ -130,43 +125,16 @@ private:
     using Purpose = Link::Purpose;
     using Stage = Link::Stage;
 
-    // slices (exchange.cpp)
-    static wire::FlowWord ready_word(const Operation& op);
-    void tell_ready(const Operation& op);
-    void acknowledge(LinkId link, const Operation& op, int phase, std::uint32_t slice);
-    void decline(LinkId link, const wire::BulkHeader& header);
-    void pump_edge(const Uuid& target);
-    void answered(LinkId id, Link& link, Operation& op, const wire::FlowWord& word);
-    bool send_next(const Uuid& target, Flow& flow, LinkId id, Link& link);
-    void on_bulk_slice(LinkId id, Link& link, const wire::BulkHeader& header);
-    void receive_early(LinkId id, Link& link, const wire::BulkHeader& header);
-    void discard(LinkId id, Link& link, const wire::BulkHeader& header);
-    void early_landed(const Link& link, const Transfer& receiving, bool landed);
-    void absorb_early(Operation& op);
-
-    // what gets through (moving.cpp)
-    void forget_dead_early();
-    void slices_lost(LinkId id, const Uuid& target);
     void neighbour_started(const Uuid& neighbour, OpId last);
-    void slice_landed(Operation& op, std::uint32_t bytes);
-    void landing_broke(Operation& op, Half& half, std::uint32_t arrived);
-    void discarded_moved(LinkId id, Link& link, std::uint32_t arrived);
-    void rest_moves(Link& link, Flow& flow, const wire::FlowWord& word);
-    void tell_moving(LinkId id, Link& link, const Transfer& receiving);
     void reopen_filled_links();
-    void requeue_stalled();
-    void send_declined();
-    bool requeue(const Uuid& target, LinkId id, Link& link);
-    void stripe_moves(LinkId id, Link& link, Flow& flow);
-    void repeat_ready();
     void judge_progress();
 
     // callbacks of parts
     bool edge_needed(const Uuid& target) const override;
     void edge_opened(const Uuid& target, Duration round_trip) override;
-    void edge_closed(const Uuid& target) override { flows_.erase(target); }
-    void neighbour_connected(const Uuid& neighbour) override;
-    void neighbour_lost_a_link(const Uuid& neighbour) override;
+    void edge_closed(const Uuid& target) override { sender_.edge_closed(target); }
+    void neighbour_connected(const Uuid& neighbour) override { receiver_.neighbour_connected(neighbour); }
+    void neighbour_lost_a_link(const Uuid& neighbour) override { receiver_.neighbour_lost_a_link(neighbour); }
     void caller_uses(const Uuid& neighbour, std::uint32_t stripes) override;
     void offer_came(LinkId id, const Uuid& from, std::uint32_t stripe) override;
     bool caller_has(const Uuid& caller, std::uint32_t stripe) const override {
@@ -176,12 +144,12 @@ private:
         probe_.accept(id, from, hello, pass);
     }
     void operation_begins(Operation& op) override;
-    void start_taken() override;
+    void start_taken() override { sender_.start_taken(); }
     void operation_prepared(Operation& op) override;
-    void operation_may_send(const Operation& op) override { pump_edge(op.id.successor); }
-    void operation_grants(const Operation& op) override { tell_ready(op); }
+    void operation_may_send(const Operation& op) override { sender_.pump_edge(op.id.successor); }
+    void operation_grants(const Operation& op) override { receiver_.tell_ready(op); }
     void operation_decided(Operation& op) override;
-    void operation_started(const Operation& op, OpId ahead) override;
+    void operation_started(const Operation& op, OpId ahead) override { sender_.started(op, ahead); }
     void operation_dropped(Operation& op) override;
     void early_cell_free(const Uuid& neighbour, std::uint32_t cell) override {
         predecessors_.free_cell(neighbour, cell);
@@ -192,17 +160,16 @@ private:
     Session& session_;
     BandwidthProbe& probe_;
     SyncTransfer& sync_;
-    Flows flows_;
     Stripes stripes_;
     Predecessors predecessors_;
     Offers offers_;
     Reductions reductions_;
+    SliceReceiver receiver_;
+    SliceSender sender_;
     Progress progress_;
-    Hedges hedges_;
 
     bool tell_all_ = true;        // the next plan is the first after a welcome: the master may know none of our links
     proto::DialPlan plan_pages_;  // pages of a plan whose last page has not arrived
-    std::uint64_t dead_frames_ = 0;
 };
 
 }  // namespace pccl::core

@@ -80,7 +80,7 @@ std::vector<Hedges::Late> Hedges::late() {
             any = true;
         }
         if (any) ++flow.answer_time.hedges;
-        plan(target, flow, !any);  // else Exchange fills the idle stripes, which plans anew
+        plan(target, flow, !any);  // else the idle stripes get slices, which plans anew
     }
     return found;
 }

@@ -9,7 +9,7 @@
 // a neighbour that is silent altogether gets no copies. Each hedge doubles the patience until a slice that left only
 // once is acknowledged. So an edge that carries nothing gets few copies, and the clocks of progress.hpp judge it.
 //
-// It owns nothing. It changes its clocks, which stand in Flow and Link. Exchange queues the slices again.
+// It owns nothing. It changes its clocks, which stand in Flow and Link. SliceSender queues the slices again.
 #pragma once
 
 #include "core/all_reduce/flow.hpp"

@@ -20,8 +20,8 @@
 // A collective over direct edges has several of these at a member, its lanes (reductions.hpp): one for each member that
 // it sends to or receives from, as a path of two members, and lane 0 for what stays here. They share one outcome.
 //
-// This class holds geometry and bookkeeping; Reductions and Exchange drive it. All tables but `lost` are allocated at
-// the start.
+// This class holds geometry and bookkeeping; Reductions, SliceSender and SliceReceiver drive it. All tables but `lost`
+// are allocated at the start.
 // In place, final bytes overwrite the input. A slice of a reduction is overwritten when its final bytes come, if its
 // input has been kept in scratch by then: when it was reduced, or when it left, because it is in a near cache then.
 // Otherwise the final bytes land in scratch, in the same range, as those of all other operations in place do. So each
@@ -346,7 +346,7 @@ public:
     std::uint32_t in_flight = 0;  // slices in OutState sending or sent
     struct Lost {
         // Its clock starts at the first loss. It restarts when more of the slice arrives than before, and when one of
-        // the first copies leaves (copies_patiently in exchange.cpp).
+        // the first copies leaves (copies_patiently in slice_sender.cpp).
         Instant since = 0;
         std::uint32_t times = 0;      // losses that counted
         Instant counted_at = 0;       // the last of them

@@ -2,7 +2,7 @@
 // and when new bytes last came from each.
 //
 // It accepts a connection if the dialler proves its name, and reports the edge to the master. It keeps memory for early
-// slices, and sends flow words on a live connection. Exchange decides how a slice is used.
+// slices, and sends flow words on a live connection. SliceReceiver decides how a slice is used.
 //
 // Invariants: the slices that are kept before the start is known here fit into the neighbour's reserve. A cell of a
 // reserve is either free or held by one early slice. When the last connection of its neighbour closes, the slices that

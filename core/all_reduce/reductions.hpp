@@ -1,7 +1,7 @@
 // The operations of a peer, each from its start to its outcome: its memory, the computation with landed slices, the end
 // vote, and the outcome. Results copies what is committed.
 //
-// Exchange sends and receives the slices. It works on the same Operation.
+// SliceSender and SliceReceiver move the slices. They work on the same Operation.
 //
 // A collective over direct edges is several operations, its lanes, with the id of one start (LaneId). Between two
 // members there is at most one in each direction, so the id and the other end name it, also on the wire. Lane 0 is
