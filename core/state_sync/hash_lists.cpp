@@ -10,22 +10,17 @@
 
 namespace pccl::core {
 
-namespace {
-
-constexpr std::uint64_t staging_alignment = 64;
-
-}  // namespace
-
 void SyncReceiver::page_arrived(LinkId id, const proto::HashPage& page) {
     if (!fetching() || id_ != page.sync()) return;
     page.of_entries() ? entry_list_arrived(id, page) : hashes_arrived(id, page);
 }
 
 void SyncReceiver::ask_for_page(SyncSource& source, LinkId link, SyncPart page) {
-    const bool waits_for_one = std::any_of(hash_lists_.begin(), hash_lists_.end(), [&](std::uint32_t entry) {
-        const auto asked = links_.find(fetch_of(entry)->hash_link);
-        return asked != links_.end() && asked->second.remote == source.peer;
-    });
+    const bool waits_for_one =
+        std::any_of(fetches_.hash_lists().begin(), fetches_.hash_lists().end(), [&](std::uint32_t entry) {
+            const auto asked = links_.find(fetches_.find(entry)->hash_link);
+            return asked != links_.end() && asked->second.remote == source.peer;
+        });
     if (!waits_for_one) source.page_since = turn_.now;
     page.most = source.page;
     ask(links_, link, page);
@@ -37,15 +32,10 @@ void SyncReceiver::page_came(SyncSource& source, std::size_t hashes, bool progre
     const Duration took = turn_.now - source.page_since;
     source.page_since = turn_.now;
     if (took > turn_.timeouts.unanswered())
-        ask_for_shorter_pages(source);
+        sources_.shorten_pages(source);
     else if (took < turn_.timeouts.peer && hashes >= source.page)
         source.page *= 2;
     if (progress) source_moved(source.peer, 0);
-}
-
-void SyncReceiver::ask_for_shorter_pages(SyncSource& source) {
-    PROBE(sync_shorter_pages);
-    source.page = std::max({source.page / 4, turn_.limits.hashes_first / 16, 1u});
 }
 
 // ---- of all entries ------------------------------------------------------------------------------------------------
@@ -53,25 +43,7 @@ void SyncReceiver::ask_for_shorter_pages(SyncSource& source) {
 // The elected hash of each entry is known now. Finds out which entries this peer lacks, and requests memory for them.
 void SyncReceiver::list_known() {
     listed_ = true;
-    std::uint64_t bytes = 0;
-    // Entries that may differ come last: they have to wait for one holder, and no other entry depends on them.
-    for (const bool any_content : {false, true}) {
-        if (any_content ? !receives_unequal_ : !receives_) continue;
-        for (std::uint32_t i = 0; i < content_.size(); ++i) {
-            if (content_.entries()[i].allow_content_inequality != any_content) continue;
-            if (!any_content && content_.hashes()[i] == elected_[i]) continue;
-            SyncFetch fetch;
-            fetch.entry = i;
-            if (!any_content) fetch.expected = elected_[i];
-            fetch.any_content = any_content;
-            fetch.asked.assign(content_.chunk_count(i), false);
-            fetch.offset = bytes;
-            bytes += (content_.bytes(i) + staging_alignment - 1) / staging_alignment * staging_alignment;
-            if (!fetch.asked.empty()) ++(any_content ? open_unequal_ : open_compared_);
-            fetch_index_[i] = static_cast<std::uint32_t>(fetches_.size());
-            fetches_.push_back(std::move(fetch));
-        }
-    }
+    const std::uint64_t bytes = fetches_.find_out(elected_, receives_, receives_unequal_);
     if (bytes == 0) return;
     if (!staging_.request(bytes)) return end(false, make_cause<CauseKind::no_memory_for_hashes>());
     ++counts_.computes;
@@ -134,14 +106,8 @@ void SyncReceiver::entry_list_arrived(LinkId id, const proto::HashPage& message)
 
 // ---- of the chunks of an entry -------------------------------------------------------------------------------------
 
-void SyncReceiver::set_hash_link(SyncFetch& fetch, LinkId link) {
-    if (fetch.hash_link != 0) std::erase(hash_lists_, fetch.entry);
-    fetch.hash_link = link;
-    if (link != 0) hash_lists_.push_back(fetch.entry);
-}
-
 void SyncReceiver::hashes_arrived(LinkId id, const proto::HashPage& message) {
-    SyncFetch* fetch = fetch_of(message.entry());
+    SyncFetch* fetch = fetches_.find(message.entry());
     if (fetch == nullptr || fetch->hash_link != id) return;
     const Uuid remote = links_.at(id).remote;
     const auto words = static_cast<std::size_t>(message.words_size());
@@ -153,7 +119,7 @@ void SyncReceiver::hashes_arrived(LinkId id, const proto::HashPage& message) {
     for (std::size_t i = 0; i < words; i += 2) {
         fetch->hashes.push_back(Hash128{message.words(static_cast<int>(i)), message.words(static_cast<int>(i) + 1)});
     }
-    set_hash_link(*fetch, 0);
+    fetches_.set_hash_link(*fetch, 0);
     const bool more = fetch->hashes.size() > fetch->hashes_most;
     fetch->hashes_most = std::max(fetch->hashes_most, fetch->hashes.size());
     if (more) fetch->list_begun = 1;

@@ -7,12 +7,12 @@
 #include "core/wire/convert.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::core {
 
 namespace {
 
-constexpr std::uint32_t not_fetched = ~0u;
 // A file system that cannot reserve space writes the whole file. A slow disk writes 20 MB in a second.
 constexpr Duration staging_per_megabyte = 50 * millisecond;
 
@@ -22,8 +22,8 @@ SyncReceiver::SyncReceiver(const Parts& parts, const proto::SyncAnswer& plan)
     : turn_(parts.turn), links_(parts.links), computes_(parts.computes), holders_(parts.holders), master_(parts.master),
       who_(parts.who), owner_(parts.owner), content_(parts.content), staging_(parts.staging), counts_(parts.counts),
       id_(plan.sync()), receives_(plan.receives()), receives_unequal_(plan.receives_unequal()),
-      elected_content_(hash_of(plan.content())), fetch_index_(content_.size(), not_fetched), sources_(turn_),
-      progress_(turn_.now), next_ask_(turn_.now + turn_.timeouts.hiccup()) {}
+      elected_content_(hash_of(plan.content())), fetches_(content_), sources_(turn_), progress_(turn_.now),
+      next_ask_(turn_.now + turn_.timeouts.hiccup()) {}
 
 void SyncReceiver::take_holders(const Holders& holders) {
     add_sources(holders);
@@ -33,16 +33,6 @@ void SyncReceiver::take_holders(const Holders& holders) {
 void SyncReceiver::begin() {
     if (fetching()) activate_sources();
     end_if_complete();
-}
-
-SyncFetch* SyncReceiver::fetch_of(std::uint32_t entry) {
-    if (entry >= fetch_index_.size() || fetch_index_[entry] == not_fetched) return nullptr;
-    return &fetches_[fetch_index_[entry]];
-}
-
-const SyncFetch* SyncReceiver::fetch_of(std::uint32_t entry) const {
-    if (entry >= fetch_index_.size() || fetch_index_[entry] == not_fetched) return nullptr;
-    return &fetches_[fetch_index_[entry]];
 }
 
 void SyncReceiver::memory_came(Staging::Came came) {
@@ -113,7 +103,7 @@ void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool
         // A chunk that has landed and is being checked may still be right.
         if (request.source != peer || request.step == SyncRequest::Step::checking) return false;
         PROBE(sync_fetched_from_another);
-        ask_again(request.entry, request.chunk);
+        fetches_.ask_again(request.entry, request.chunk);
         return true;
     });
     const auto of_peer = [&](LinkId id) {
@@ -121,46 +111,28 @@ void SyncReceiver::give_up_source(const Uuid& peer, const std::string& why, bool
         return link == links_.end() || link->second.remote == peer;
     };
     bool page_lost = false;
-    for (const std::uint32_t entry : std::vector<std::uint32_t>(hash_lists_)) {
-        if (!of_peer(fetch_of(entry)->hash_link)) continue;
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(fetches_.hash_lists())) {
+        if (!of_peer(fetches_.find(entry)->hash_link)) continue;
         page_lost = true;
-        set_hash_link(*fetch_of(entry), 0);
+        fetches_.set_hash_link(*fetches_.find(entry), 0);
     }
     if (list_link_ != 0 && of_peer(list_link_)) {
         page_lost = true;
         list_link_ = 0;
     }
-    if (page_lost) ask_for_shorter_pages(*source);
+    if (page_lost) sources_.shorten_pages(*source);
     if (whole_holder_ == peer) begin_anew();
     activate_sources();
-}
-
-void SyncReceiver::ask_again(std::uint32_t entry, std::uint32_t chunk) {
-    SyncFetch& fetch = *fetch_of(entry);
-    fetch.asked[chunk] = false;
-    fetch.next_request = std::min(fetch.next_request, chunk);
-    first_open_ = std::min<std::size_t>(first_open_, fetch_index_[entry]);
 }
 
 // Restarts the entries that may differ, with another holder. Chunks from two holders would give a state that no member
 // ever had.
 void SyncReceiver::begin_anew() {
-    if (open_unequal_ == 0) return;
+    if (fetches_.open_unequal() == 0) return;
     whole_holder_ = Uuid{};
     unequal_verified_ = 0;
-    for (std::size_t i = 0; i < fetches_.size(); ++i) {
-        SyncFetch& fetch = fetches_[i];
-        if (!fetch.any_content) continue;
-        if (fetch.done != 0) PROBE(sync_any_content_anew);
-        if (!fetch.asked.empty() && fetch.done == fetch.asked.size()) ++open_unequal_;
-        ++fetch.generation;
-        set_hash_link(fetch, 0);
-        fetch.hashes.clear();
-        fetch.asked.assign(fetch.asked.size(), false);
-        fetch.done = fetch.next_request = 0;
-        first_open_ = std::min(first_open_, i);
-    }
-    std::erase_if(requests_, [&](const SyncRequest& request) { return fetch_of(request.entry)->any_content; });
+    fetches_.begin_unequal_anew();
+    std::erase_if(requests_, [&](const SyncRequest& request) { return fetches_.find(request.entry)->any_content; });
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------
@@ -196,8 +168,8 @@ void SyncReceiver::pump() {
         const auto here = [&](LinkId link) { return std::find(links.begin(), links.end(), link) != links.end(); };
         const auto chunks = std::count_if(requests_.begin(), requests_.end(),
                                           [&](const SyncRequest& request) { return request.source == source.peer; });
-        const auto lists = std::count_if(hash_lists_.begin(), hash_lists_.end(),
-                                         [&](std::uint32_t entry) { return here(fetch_of(entry)->hash_link); });
+        const auto lists = std::count_if(fetches_.hash_lists().begin(), fetches_.hash_lists().end(),
+                                         [&](std::uint32_t entry) { return here(fetches_.find(entry)->hash_link); });
         usable.push_back({&source, std::move(links), static_cast<std::uint32_t>(chunks + lists)});
     }
     const auto has_room = [](const Usable& one) { return one.requested < one.source->window; };
@@ -238,10 +210,10 @@ void SyncReceiver::pump() {
         return best;
     };
     std::uint32_t lists = 0;
-    for (std::size_t i = first_open_; i < fetches_.size(); ++i) {
+    for (std::size_t i = fetches_.first_open(); i < fetches_.size(); ++i) {
         SyncFetch& fetch = fetches_[i];
         if (fetch.next_request >= fetch.asked.size()) {
-            if (i == first_open_) ++first_open_;
+            fetches_.requested(i);
             continue;
         }
         if (full() || lists >= turn_.limits.hash_lists_in_flight ||
@@ -271,7 +243,7 @@ void SyncReceiver::pump() {
             ++lists;
             ++from->requested;
             ask_for_page(*sources_.find(fetch.hashes_from), link, page);
-            set_hash_link(fetch, link);
+            fetches_.set_hash_link(fetch, link);
             continue;
         }
         for (; fetch.next_request < fetch.asked.size(); ++fetch.next_request) {
@@ -366,7 +338,7 @@ bool SyncReceiver::chunk_arrives(LinkId id, Link& link, const wire::BulkHeader& 
     if (request == nullptr || header.length != content_.chunk_length(request->entry, header.slice)) return false;
     request->step = SyncRequest::Step::landing;
     link.receiving = Transfer{header.op, 2, header.slice, header.entry, Transfer::no_cell, false};
-    turn_.add(ReceivePayload{id, staged_chunk(*fetch_of(request->entry), header.slice)});
+    turn_.add(ReceivePayload{id, staged_chunk(*fetches_.find(request->entry), header.slice)});
     return true;
 }
 
@@ -383,13 +355,13 @@ void SyncReceiver::chunk_landed(LinkId id, const Transfer& transfer, bool ok) {
             else
                 source->bytes_most = source->verified_bytes;
         }
-        ask_again(request->entry, request->chunk);
+        fetches_.ask_again(request->entry, request->chunk);
         requests_.erase(requests_.begin() + (request - requests_.data()));
         pump();
         return;
     }
     request->step = SyncRequest::Step::checking;
-    SyncFetch& fetch = *fetch_of(request->entry);
+    SyncFetch& fetch = *fetches_.find(request->entry);
     ++fetch.checking;
     Compute compute;
     compute.kind = Compute::Kind::hash;
@@ -407,26 +379,26 @@ void SyncReceiver::link_lost(LinkId id, const Uuid& remote) {
         if (request.link != id || request.step != SyncRequest::Step::asked) return false;
         PROBE(sync_chunk_asked_again);
         asked = true;
-        ask_again(request.entry, request.chunk);
+        fetches_.ask_again(request.entry, request.chunk);
         return true;
     });
-    for (const std::uint32_t entry : std::vector<std::uint32_t>(hash_lists_)) {
-        if (fetch_of(entry)->hash_link != id) continue;
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(fetches_.hash_lists())) {
+        if (fetches_.find(entry)->hash_link != id) continue;
         asked = page_lost = true;
-        set_hash_link(*fetch_of(entry), 0);
+        fetches_.set_hash_link(*fetches_.find(entry), 0);
     }
     SyncSource* source = sources_.find(remote);
     if (asked && source != nullptr) {
         PROBE(sync_asks_for_little);
         source->window = 1;
     }
-    if (page_lost && source != nullptr) ask_for_shorter_pages(*source);
+    if (page_lost && source != nullptr) sources_.shorten_pages(*source);
     if (list_link_ == id) list_link_ = 0;
     pump();
 }
 
 void SyncReceiver::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
-    SyncFetch& fetch = *fetch_of(check.entry);
+    SyncFetch& fetch = *fetches_.find(check.entry);
     --fetch.checking;
     if (fetch.generation != check.generation || !fetching()) return pump();
     const auto request = std::find_if(requests_.begin(), requests_.end(), [&](const SyncRequest& r) {
@@ -439,13 +411,13 @@ void SyncReceiver::chunk_checked(const ChunkCheck& check, const Hash128& hash) {
         fetch.hashes.empty() ? hash_of_hashes({hash}) == fetch.expected : fetch.hashes[check.chunk] == hash;
     if (!right) {
         PROBE(sync_chunk_wrong);
-        ask_again(check.entry, check.chunk);
+        fetches_.ask_again(check.entry, check.chunk);
         give_up_source(source, "a chunk that it sent does not match the hash of the elected state", true);
         pump();
         return answer_recall();
     }
     if (fetch.hashes.empty()) fetch.hashes.push_back(hash);
-    if (++fetch.done == fetch.asked.size()) --(fetch.any_content ? open_unequal_ : open_compared_);
+    fetches_.verified(fetch);
     if (!fetch.any_content || unequal_moved(source))
         source_moved(source, content_.chunk_length(check.entry, check.chunk));
     pump();
@@ -457,10 +429,59 @@ void SyncReceiver::declined(const Uuid& peer, OpId sync) {
     if (fetching() && id_ == sync) give_up_source(peer, "it declined", false);
 }
 
+// ---- when no holder is left -----------------------------------------------------------------------------------------
+
+// Until the master names holders again, or withdraws the plan.
+void SyncReceiver::holders_named(const proto::SyncHolders& message) {
+    if (!fetching()) return;
+    if (message.recall() != 0) return recalled(message.recall());
+    if (add_sources(message.holders()) != 0) PROBE(sync_holder_learned);
+    if (recall_ != 0 && message.holders().empty()) return;
+    if (std::exchange(recall_, 0) != 0) {
+        PROBE(sync_goes_on_after_recall);
+        progress_ = turn_.now;
+        sources_.renew_clocks();
+        // What it had before may have come from a holder that is gone.
+        if (!whole_holder_.is_nil() && holders_.open_links_to(whole_holder_).empty())
+            give_up_source(whole_holder_, "it is gone", false);
+    }
+    activate_sources();
+}
+
+// Chunks that have landed are checked. What has not landed is requested again when holders are named.
+void SyncReceiver::recalled(std::uint64_t number) {
+    PROBE(sync_recalled);
+    recall_ = number;
+    progress_ = turn_.now;
+    discard_arriving();
+    std::erase_if(requests_, [&](const SyncRequest& request) {
+        if (request.step == SyncRequest::Step::checking) return false;
+        fetches_.ask_again(request.entry, request.chunk);
+        return true;
+    });
+    for (const std::uint32_t entry : std::vector<std::uint32_t>(fetches_.hash_lists()))
+        fetches_.set_hash_link(*fetches_.find(entry), 0);
+    list_link_ = 0;
+    answer_recall();
+}
+
+void SyncReceiver::answer_recall() {
+    if (recall_ == 0 || !fetching() || !requests_.empty()) return;
+    PROBE(sync_recall_answered);
+    ask_for_holders(recall_);
+}
+
+void SyncReceiver::ask_for_holders(std::uint64_t recalled) {
+    proto::PeerMessage message;
+    message.set_holders_request(id_);
+    message.set_recalled(recalled);
+    master_.tell(message);
+}
+
 // ---- clocks and the end vote ---------------------------------------------------------------------------------------
 
 void SyncReceiver::end_if_complete() {
-    if (!stopped_ && !voted_end_ && all_fetched()) end(true, {});
+    if (!stopped_ && !voted_end_ && only_whole() && fetches_.open_unequal() == 0) end(true, {});
 }
 
 void SyncReceiver::end(bool ok, const Cause& cause) {
@@ -486,7 +507,7 @@ void SyncReceiver::discard_arriving() {
 void SyncReceiver::stop() {
     stopped_ = true;
     links_.release(id_);
-    hash_lists_.clear();
+    fetches_.await_no_lists();
     if (staging_.abandon_if_awaited()) --counts_.computes;
     let_go();
 }
@@ -533,13 +554,14 @@ void SyncReceiver::tick() {
     for (SyncSource& source : sources_) {
         if (!source.active) continue;
         const std::vector<LinkId> links = holders_.open_links_to(source.peer);
-        const bool busy = std::any_of(requests_.begin(), requests_.end(),
-                                      [&](const SyncRequest& request) { return request.source == source.peer; }) ||
-                          std::any_of(links.begin(), links.end(), [&](LinkId id) {
-                              return id == list_link_ ||
-                                     std::any_of(hash_lists_.begin(), hash_lists_.end(),
-                                                 [&](std::uint32_t entry) { return fetch_of(entry)->hash_link == id; });
-                          });
+        const bool busy =
+            std::any_of(requests_.begin(), requests_.end(),
+                        [&](const SyncRequest& request) { return request.source == source.peer; }) ||
+            std::any_of(links.begin(), links.end(), [&](LinkId id) {
+                return id == list_link_ ||
+                       std::any_of(fetches_.hash_lists().begin(), fetches_.hash_lists().end(),
+                                   [&](std::uint32_t entry) { return fetches_.find(entry)->hash_link == id; });
+            });
         reaches_one = reaches_one || !links.empty();
         reaches_whole = reaches_whole || (!links.empty() && source.whole);
         if (!links.empty() && !busy) source.since = source.verified_at = turn_.now;
@@ -571,7 +593,8 @@ void SyncReceiver::tick() {
     }
     // Not every holder has the entries that may differ. A holder that cannot help with the open fetches does not count.
     const bool served =
-        listed_ ? (open_compared_ == 0 || reaches_one) && (open_unequal_ == 0 || reaches_whole) : reaches_one;
+        listed_ ? (fetches_.open_compared() == 0 || reaches_one) && (fetches_.open_unequal() == 0 || reaches_whole)
+                : reaches_one;
     if (!served && (turn_.now < next_ask_ || !master_.master_open())) return;
     next_ask_ = turn_.now + turn_.timeouts.hiccup();
     if (served) return;
@@ -581,8 +604,7 @@ void SyncReceiver::tick() {
 
 void SyncReceiver::check() const {
     sources_.check();
-    ASSERT(fetch_index_.size() == content_.size() && first_open_ <= fetches_.size());
-    for (std::size_t i = 0; i < fetches_.size(); ++i) ASSERT(fetch_index_[fetches_[i].entry] == i);
+    fetches_.check();
 }
 
 }  // namespace pccl::core

@@ -14,8 +14,8 @@
 // has all of the state, or tells the master that it lacks a part, and fetches nothing until the master names holders.
 //
 // Invariants: a chunk has at most one request at a time. The request is in `requests_` until the chunk is verified, or
-// has to be requested again. `open_*` count the fetches that are not completely verified. Verified data renews the
-// clocks; arriving bytes renew them only if there are more than ever before.
+// has to be requested again. Verified data renews the clocks; arriving bytes renew them only if there are more than ever
+// before.
 #pragma once
 
 #include "core/links/holder_links.hpp"
@@ -23,6 +23,7 @@
 #include "core/links/master_line.hpp"
 #include "core/requests.hpp"
 #include "core/state_sync/content.hpp"
+#include "core/state_sync/fetches.hpp"
 #include "core/state_sync/sources.hpp"
 #include "core/state_sync/staging.hpp"
 
@@ -43,30 +44,6 @@ struct SyncRequest {
     std::uint32_t chunk = 0;
     LinkId link = 0;
     Uuid source;
-};
-
-// An entry that this peer has to fetch.
-struct SyncFetch {
-    std::uint32_t entry = 0;
-    Hash128 expected;
-    // Its content may differ between members. All such entries come whole from one holder; another holder restarts
-    // them.
-    bool any_content = false;
-    std::uint64_t offset = 0;  // in the staging buffer
-    // Of the winner's chunks (any_content: of the whole holder's). A compared entry of one chunk needs no list: the
-    // hash of the chunk gives the hash of the entry.
-    std::vector<Hash128> hashes;
-    std::size_t hashes_most = 0;   // the most that were ever known at a time
-    std::uint32_t list_begun = 0;  // how often the list was begun, with any holder, since it last grew
-    Uuid hashes_from;              // sends all pages of the list, so the sender of a wrong list is known
-    LinkId hash_link = 0;          // link on which the next page was requested; 0: none
-    std::uint32_t generation = 0;  // any_content: number of restarts
-    std::uint32_t checking = 0;
-    std::uint32_t next_request = 0;
-    std::uint32_t done = 0;
-    std::vector<bool> asked;  // for each chunk: requested, or verified
-    std::uint64_t copied = 0;
-    bool hashes_known() const { return hashes.size() >= asked.size() || (asked.size() == 1 && !any_content); }
 };
 
 // The open computes of a synchronization, and the bytes that it moved.
@@ -132,9 +109,9 @@ public:
     bool listed() const { return listed_; }
     // The hashes of all entries of the elected state. Valid if listed().
     const std::vector<Hash128>& elected() const { return elected_.empty() ? content_.hashes() : elected_; }
-    std::vector<SyncFetch>& fetches() { return fetches_; }
+    std::vector<SyncFetch>& fetches() { return fetches_.all(); }
     // Null: this entry is not fetched.
-    const SyncFetch* fetch_of(std::uint32_t entry) const;
+    const SyncFetch* fetch_of(std::uint32_t entry) const { return fetches_.find(entry); }
     BufferRef staged_chunk(const SyncFetch& fetch, std::uint32_t chunk) const;
     std::size_t requests() const { return requests_.size(); }
     bool receives() const { return receives_; }
@@ -143,10 +120,8 @@ public:
     std::size_t sources_active() const { return sources_.active(); }
 
 private:
-    SyncFetch* fetch_of(std::uint32_t entry);
     bool fetching() const { return !stopped_ && !voted_end_ && lacks_something(); }
-    bool all_fetched() const { return listed_ && open_compared_ == 0 && open_unequal_ == 0; }
-    bool only_whole() const { return listed_ && open_compared_ == 0; }
+    bool only_whole() const { return listed_ && fetches_.open_compared() == 0; }
     void end_if_complete();
     void recalled(std::uint64_t number);
     void answer_recall();
@@ -167,7 +142,6 @@ private:
 
     // requests
     void pump();
-    void ask_again(std::uint32_t entry, std::uint32_t chunk);
     void begin_anew();
     SyncRequest* request_of(std::uint64_t entry, std::uint32_t chunk, LinkId link, SyncRequest::Step step);
 
@@ -176,10 +150,8 @@ private:
     void ask_for_list();
     void entry_list_arrived(LinkId id, const proto::HashPage& page);
     void hashes_arrived(LinkId id, const proto::HashPage& page);
-    void set_hash_link(SyncFetch& fetch, LinkId link);
     void ask_for_page(SyncSource& source, LinkId link, SyncPart page);
     void page_came(SyncSource& source, std::size_t hashes, bool progress);
-    void ask_for_shorter_pages(SyncSource& source);
 
     Turn& turn_;
     LinkTable& links_;
@@ -203,18 +175,13 @@ private:
     LinkId list_link_ = 0;          // link on which the next page of the list was requested; 0: none
     Uuid list_from_;                // the holder that sends all pages of the list
 
-    std::vector<SyncFetch> fetches_;          // compared entries first, then those that may differ
-    std::vector<std::uint32_t> fetch_index_;  // for each entry: its index in `fetches_`
-    std::size_t first_open_ = 0;              // all chunks of the fetches before this one were requested
-    std::size_t open_compared_ = 0;           // fetches that are not completely verified
-    std::size_t open_unequal_ = 0;
-    std::size_t unequal_verified_ = 0;       // verified chunks of entries that may differ, since their last start
-    std::vector<std::uint32_t> hash_lists_;  // entries whose fetch has a hash_link
+    SyncFetches fetches_;
+    std::size_t unequal_verified_ = 0;  // verified chunks of entries that may differ, since their last start
     SyncSources sources_;
     Uuid whole_holder_;  // holder of the entries that may differ; nil: none yet
     std::vector<SyncRequest> requests_;
-    Instant progress_ = 0;  // when useful data last arrived
-    Instant next_ask_ = 0;  // earliest time to ask the master for further sources
+    Instant progress_ = 0;      // when useful data last arrived
+    Instant next_ask_ = 0;      // earliest time to ask the master for further sources
     std::uint64_t recall_ = 0;  // of the master, since it last named holders; 0: none
     bool voted_end_ = false;
     bool holds_all_ = false;

@@ -93,6 +93,11 @@ void SyncSources::chunk_came() {
     for (SyncSource& source : sources_) source.too_slow = false;
 }
 
+void SyncSources::shorten_pages(SyncSource& source) const {
+    PROBE(sync_shorter_pages);
+    source.page = std::max({source.page / 4, turn_.limits.hashes_first / 16, 1u});
+}
+
 bool SyncSources::all_refuted() const {
     const auto refuted = [](const SyncSource& source) { return source.wrongs >= wrongs_max; };
     if (sources_.empty() && forgotten_.empty()) return false;

@@ -76,6 +76,8 @@ public:
     void slept(Duration time);
     // A chunk arrived from one of the sources. Each source may be given up for a faster one again.
     void chunk_came();
+    // Its last page took long, or broke off.
+    void shorten_pages(SyncSource& source) const;
     // True if every source that was ever known has sent wrong data too often.
     bool all_refuted() const;
     std::size_t active() const;
