@@ -16,15 +16,18 @@
 namespace pccl::core {
 
 MasterCore::MasterCore(const MasterConfig& config)
-    : config_(config), turn_(config_.limits, config_.timeouts, config.seed), secrets_(config.key, config.seed),
-      decisions_(turn_, *this), state_(decisions_.state()), tallies_(turn_, state_), links_(turn_, decisions_, *this),
-      rings_(turn_, decisions_, registry_, agenda_, *this), holder_edges_(state_, rings_),
+    : config_(config), turn_(config_.limits, config_.timeouts, config.seed),
+      reports_({turn_, agenda_, ballots_, decisions_, tallies_, rings_, holder_edges_, direct_, hosts_, registry_,
+                patience_, optimizer_, rounds_, operations_, unfinished_}),
+      secrets_(config.key, config.seed), decisions_(turn_, reports_), state_(decisions_.state()),
+      tallies_(turn_, state_), links_(turn_, decisions_, reports_),
+      rings_(turn_, decisions_, registry_, agenda_, reports_), holder_edges_(state_, rings_),
       joiners_(turn_, state_, rings_, registry_), direct_(turn_, state_, rings_, agenda_),
       hosts_(turn_, decisions_, rings_, agenda_), plans_(state_, rings_, joiners_, registry_),
-      registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, *this),
+      registry_(turn_, decisions_, links_, rings_, joiners_, secrets_, agenda_, reports_),
       reception_(turn_, state_, links_, registry_, joiners_, secrets_, agenda_), examinations_(turn_, links_),
       check_(turn_, state_, ballots_, registry_, rings_, agenda_),
-      patience_(turn_, state_, ballots_, registry_, links_, *this),
+      patience_(turn_, state_, ballots_, registry_, links_, reports_),
       admissions_(turn_, decisions_, ballots_, registry_, joiners_, agenda_),
       optimizer_(turn_, decisions_, ballots_, rings_.edges(), registry_, agenda_),
       rounds_(turn_, decisions_, ballots_, registry_, agenda_),
@@ -334,53 +337,6 @@ void MasterCore::missed_a_moment(Duration time) {
     if (!std::exchange(tick_put_off_, true)) next_tick_ = turn_.now + turn_.timeouts.tick();
 }
 
-// ---- what parts say ------------------------------------------------------------------------------------------------
-
-void MasterCore::decided(const proto::Decision& decision) {
-    registry_.tell(decision);
-    hosts_.decided(decision);
-    if (decision.has_sync() && !holder_edges_.empty()) agenda_.topology = true;
-}
-
-void MasterCore::held_welcome_leaves(const Uuid& peer, Duration waited) {
-    registry_.welcome_waited(peer, waited);
-    patience_.welcome_waited(peer, waited);
-}
-
-void MasterCore::held_plan_leaves(const Uuid& peer, Duration waited) {
-    if (waited > turn_.timeouts.tick()) rings_.told_again(peer);
-    agenda_.topology = true;  // another plan may wait behind this one
-}
-
-void MasterCore::member_resumes(const Uuid& member) {
-    patience_.resumes(member);
-    rounds_.keys().resumed(member);
-}
-
-void MasterCore::member_removed(const Uuid& member, GroupId group) {
-    ballots_.withdraw(member);
-    patience_.removed(member);
-    unfinished_.removed(member);
-    optimizer_.removed(member, group);
-    if (!state_.groups.contains(group)) rounds_.forget(group);
-}
-
-void MasterCore::run_over() {
-    ballots_ = BallotBox{};
-    patience_.forget_run();
-    rounds_.forget_run();
-    operations_.forget_run();
-    unfinished_.forget_run();
-    holder_edges_.forget_run();
-    optimizer_.forget_run();
-    direct_.forget_run();
-    hosts_.forget_run();
-}
-
-void MasterCore::edge_of_operation_failed(OpId id, const Cause& cause) {
-    operations_.decide(id, Result::rank_connection_lost, cause);
-}
-
 // ---- ballots -------------------------------------------------------------------------------------------------------
 
 void MasterCore::settle() {
@@ -494,23 +450,6 @@ void MasterCore::decide_update(const Ballot& update) {
     // Its survey takes a while. When it is over, the update is examined again.
     if (comes_first(optimize)) return examine(optimize);
     admissions_.decide_update(ballots_.take(BallotKey{proto::VOTE_UPDATE_TOPOLOGY, 0, 0}));
-}
-
-void MasterCore::give_up(const BallotKey& key, const Cause& cause) {
-    if (key.kind == proto::VOTE_START) return operations_.refuse(key, Result::invalid_usage, cause);
-    if (key.kind == proto::VOTE_SYNC) return rounds_.give_up(key, cause);
-    proto::Decision decision;
-    if (key.kind == proto::VOTE_UPDATE_TOPOLOGY)
-        decision.mutable_topology();
-    else if (key.kind == proto::VOTE_PEERS_PENDING)
-        decision.set_pending(false);
-    else
-        decision.set_optimize(true);
-    add_seats(ballots_.take(key), *decision.mutable_seats());
-    decision.set_result(static_cast<std::uint32_t>(Result::invalid_usage));
-    write(cause, *decision.mutable_cause());
-    *decision.mutable_sizes() = state_.sizes();
-    decisions_.append(decision);
 }
 
 }  // namespace pccl::core

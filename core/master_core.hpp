@@ -4,7 +4,8 @@
 // Parts: the log of decisions (core/journal), connections with peers, members, hellos, votes and patience
 // (core/membership), rings, newcomers, dial plans and better rings (core/topology), operations (core/all_reduce),
 // synchronizations (core/state_sync).
-// Files: master_core.cpp (events, clocks, ballots), master_observe.cpp (for spectators and tests).
+// Files: master_core.cpp (events, clocks, ballots), master_observe.cpp (for spectators and tests). What the parts report
+// to each other is in master_reports.hpp.
 // Invariants: the decision of a ballot is appended exactly when the ballot is taken out of the box. During a grace, the
 // only decision on a ballot is to abort an operation that a member voted against.
 #pragma once
@@ -15,6 +16,7 @@
 #include "core/events.hpp"
 #include "core/journal/decision_log.hpp"
 #include "core/master_machine.hpp"
+#include "core/master_reports.hpp"
 #include "core/master_status.hpp"
 #include "core/membership/admissions.hpp"
 #include "core/membership/control_links.hpp"
@@ -42,11 +44,7 @@
 
 namespace pccl::core {
 
-class MasterCore final : private DecisionLog::Owner,
-                         private ControlLinks::Owner,
-                         private Registry::Owner,
-                         private Rings::Owner,
-                         private VotePatience::Owner {
+class MasterCore {
 public:
     explicit MasterCore(const MasterConfig& config);
     bool start(Instant now, std::span<const std::string> journal, Effects& out);
@@ -89,25 +87,6 @@ private:
     void examine_everything();
     void examine(const BallotKey& key);
     void decide_update(const Ballot& update);
-    void give_up(const BallotKey& key, const Cause& cause) override;
-
-    // reports of the parts
-    void recording(const proto::Record& record) override { tallies_.recording(record); }
-    void decided(const proto::Decision& decision) override;
-    void link_lost(LinkId id, const Link& link) override { registry_.link_lost(id, link); }
-    void answer_leaves(const Uuid& peer, std::uint64_t message) override { patience_.answer_leaves(peer, message); }
-    void acknowledged(const Uuid& peer, std::uint64_t messages) override { patience_.acknowledged(peer, messages); }
-    void held_welcome_leaves(const Uuid& peer, Duration waited) override;
-    void held_plan_leaves(const Uuid& peer, Duration waited) override;
-    void heard_again(const Uuid& peer) override { rings_.heard_again(peer); }
-    void member_admitted(const Uuid& member) override { patience_.admitted(member); }
-    void member_taken_up(const Uuid& member) override { patience_.taken_up(member); }
-    void member_away(const Uuid& member) override { optimizer_.abandon_tests(member, true); }
-    void member_resumes(const Uuid& member) override;
-    void member_removed(const Uuid& member, GroupId group) override;
-    void grace_over() override { patience_.restart_clocks(); }
-    void run_over() override;
-    void edge_of_operation_failed(OpId id, const Cause& cause) override;
 
     // for spectators (master_observe.cpp)
     std::optional<Tag> tag_of(const BallotKey& key) const;
@@ -118,6 +97,7 @@ private:
 
     MasterConfig config_;
     Turn turn_;
+    MasterReports reports_;
     SecretSource secrets_;
     Agenda agenda_;
     BallotBox ballots_;

@@ -107,10 +107,7 @@ bool PeerCore::dispatch(const Event& event) {
                           [&](const LinkClosed& e) { return links_.lost(e.link, e.reason, true), true; },
                           [&](const LinkAccepted& e) { return accepted(e), true; },
                           [&](const FrameRefused& e) { return frame_refused(e), true; },
-                          [&](const BufferAllocated& e) {
-                              std::visit([&](const auto& owner) { on_memory(owner, e); }, memory_.answered(e.buffer));
-                              return true;
-                          },
+                          [&](const BufferAllocated& e) { return on_memory(e), true; },
                           [&](const Command& e) { return on_command(e), true; },
                           [&](const Timer&) { return true; },
                           [&](const RecordPersisted&) { return false; },
@@ -243,7 +240,22 @@ void PeerCore::finish_leaving() {
 
 void PeerCore::on_compute(const ComputeDone& event) {
     session_.computed();
-    std::visit([&](const auto& owner) { on_done(owner, event); }, computes_.answered(event.id));
+    std::visit(Overload{
+                   [&](const EntryHash& part) { sync_.done(part, event); },
+                   [&](const ChunkCheck& check) { sync_.done(check, event); },
+                   [&](const StateCopy& copy) { sync_.done(copy, event); },
+                   [&](const auto& slice) { exchange_.reductions().done(slice, event); },
+               },
+               computes_.answered(event.id));
+}
+
+void PeerCore::on_memory(const BufferAllocated& event) {
+    std::visit(Overload{
+                   [&](const StagingMemory&) { sync_.memory_came(event); },
+                   [&](const TestMemory&) { probe_.memory_came(event); },
+                   [&](const auto& owner) { exchange_.memory_came(owner, event); },
+               },
+               memory_.answered(event.buffer));
 }
 
 // --- calls of the application; the answer to a vote completes the ticket -----------------------------------------------

@@ -61,19 +61,7 @@ private:
     State state() const { return session_.state(); }
     void finish_leaving();
     void on_compute(const ComputeDone& event);
-    void on_done(const EntryHash& part, const ComputeDone& done) { sync_.done(part, done); }
-    void on_done(const ChunkCheck& check, const ComputeDone& done) { sync_.done(check, done); }
-    void on_done(const StateCopy& copy, const ComputeDone& done) { sync_.done(copy, done); }
-    template <class Owner>
-    void on_done(const Owner& owner, const ComputeDone& done) {
-        exchange_.reductions().done(owner, done);
-    }
-    void on_memory(const StagingMemory&, const BufferAllocated& event) { sync_.memory_came(event); }
-    void on_memory(const TestMemory&, const BufferAllocated& event) { probe_.memory_came(event); }
-    template <class Owner>
-    void on_memory(const Owner& owner, const BufferAllocated& event) {
-        exchange_.memory_came(owner, event);
-    }
+    void on_memory(const BufferAllocated& event);
 
     // messages of the master
     void welcomed(const proto::Welcome& welcome, const Secret& link_key) override;
