@@ -14,6 +14,8 @@
 // fails for all, but only if the program has set a limit on votes.
 //
 // It owns only clocks. An operation that is asked about too early goes on.
+//
+// Invariant: only members have a clock.
 #pragma once
 
 #include "core/journal/run_state.hpp"

@@ -5,6 +5,9 @@
 // change without a record is acknowledge(): it removes decisions that a member has received from the list of those to
 // send again. Links, timers and open votes are not part of this state. The answer to a peer depends on the decision
 // alone, so the master can send it again at any time.
+//
+// Invariants (check()): each member is once in the ring of its group, and no member is among the removed. Each running
+// operation has a group. A gang has all of its places, or is not here.
 #pragma once
 
 #include "core/base/gang.hpp"

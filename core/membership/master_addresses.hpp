@@ -1,4 +1,8 @@
 // The addresses at which a peer may find its master, and the one that it dials next.
+//
+// It dials nothing and knows no clock: Session (session.hpp) dials the current address, and says what came of it.
+//
+// Invariant: while the master is lost, at least every second dial goes to the address at which it was found.
 #pragma once
 
 #include "core/base/format.hpp"

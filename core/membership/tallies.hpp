@@ -1,5 +1,9 @@
 // The master's counters for spectators only, since its process began. They are not in the journal, and no decision
 // depends on them.
+//
+// It reads each record before the record changes the state, so it sees what an operation was that ends there.
+//
+// Invariants: each operation in it is running. It lists at most Limits::removals_listed removals.
 #pragma once
 
 #include "core/journal/run_state.hpp"

@@ -1,6 +1,9 @@
 // How a receiver measures a bandwidth, and the table of measured bandwidths between peers with their ages.
 //
-// The table is not journalled: after a restart the master measures again at the next vote.
+// The table is not journalled: after a restart the master measures again at the next vote. Neither of the two sends
+// anything: BandwidthProbe runs a test, and RingOptimizer decides which ones are made.
+//
+// Invariant: a peer that the master does not know any more has no entry.
 #pragma once
 
 #include "core/base/ids.hpp"

@@ -2,6 +2,9 @@
 //
 // The table contains what peers report. It is not journalled, because they report again after a restart. A mark is a
 // quarantine: it grows with each failure of the edge and ends by itself, so that no pair stays "unreachable for ever".
+// The table judges nobody: Rings (rings.hpp) decides what follows from an edge that stays down.
+//
+// Invariants: no edge leads from a peer to itself. An edge that is up has no running clock (`down_since`).
 #pragma once
 
 #include "core/base/ids.hpp"

@@ -2,6 +2,8 @@
 // peer makes one call of each kind at a time: the same call of a second thread is queued here behind the first. Calls of
 // different kinds are cast at once. So two threads that make them in another order than those of another member do not
 // wait for each other. The master decides what one of them changes for the other (MasterCore::decide_update).
+//
+// Invariant: of each kind, the first call is cast, and those behind it are not.
 #pragma once
 
 #include "core/links/master_line.hpp"
