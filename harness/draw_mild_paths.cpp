@@ -91,7 +91,9 @@ void draw_narrow_edge(Scenario& s, Draw& draw) {
         s.faults.back().again = draw.number(0, 1);
         s.faults.back().every = share(s.timeouts.peer, draw, 1'000, 4'000);
         if (stripes == 1 && draw.chance(500'000)) {
-            // And what is sent again gets through in pieces.
+            // And what is sent again gets through in pieces. The edge does not break again: it could break a copy that is
+            // nearly complete, while the sender has not heard for long how far that copy came.
+            s.faults.back().again = 0;
             const Duration still = share(s.timeouts.peer, draw, 400, 700);
             s.faults.push_back(fault(FaultKind::stall, middle + s.timeouts.peer, still, narrow, aim_named));
             s.faults.back().value = draw.bits();

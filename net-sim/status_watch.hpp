@@ -18,6 +18,7 @@ public:
     std::uint64_t committed() const { return committed_; }
 
 private:
+    // Adds what was committed since the last look. Returns what is wrong with the counters; empty: nothing.
     std::string count(const core::MasterStatus& status);
 
     std::uint64_t looks_ = 0;

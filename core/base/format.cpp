@@ -1,5 +1,5 @@
 #define FMT_HEADER_ONLY 1
-// Without it, {fmt} asks for the locale of the process.
+// A fixed separator: otherwise {fmt} asks for the locale of the process, and the core must not depend on that.
 #define FMT_STATIC_THOUSANDS_SEPARATOR ','
 
 #include "core/base/format.hpp"
