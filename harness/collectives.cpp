@@ -1,8 +1,8 @@
 #include "harness/collectives.hpp"
 
 #include "core/base/format.hpp"
-#include "core/voting/graph.hpp"
 #include "core/numeric/types.hpp"
+#include "core/voting/graph.hpp"
 #include "harness/process.hpp"
 
 #include <algorithm>
@@ -78,13 +78,16 @@ std::uint64_t Agreements::piece(const Scenario& scenario, const Ledger& ledger, 
         const auto seats = std::min<std::size_t>(world, pieces.processes.size());
         return pieces.processes.begin() + static_cast<std::ptrdiff_t>(seats);
     };
+    pieces.asked_at[process] = ++moment_;
     auto place = std::find(pieces.processes.begin(), pieces.processes.end(), process);
     if (place >= end_of_seats()) {
         // The piece of one that has gone, if there is such a one.
+        const auto& misfits = misfits_[{key, process}];
         const auto has_gone = [&](std::uint32_t other) {
-            return std::none_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& life) {
-                return life.process == other && life.gone_at == open_end;
-            });
+            // A member asks for the next vote once it has heard of the last one, maybe before this process heard of it.
+            if (misfits.size() >= 3 && pieces.asked_at[other] < misfits[misfits.size() - 3]) return true;
+            return std::none_of(ledger.lives.begin(), ledger.lives.end(),
+                                [&](const Life& life) { return life.process == other && life.gone_at == open_end; });
         };
         const auto free = std::find_if(pieces.processes.begin(), end_of_seats(), has_gone);
         if (free != end_of_seats())
@@ -281,8 +284,8 @@ std::vector<std::size_t> piece_places(const Collective& collective, std::size_t 
 
 void order_output(LaunchFact& fact) {
     const CollectiveKind kind = fact.collective.kind;
-    const bool has_pieces = kind == CollectiveKind::all_gather || kind == CollectiveKind::gather ||
-                            kind == CollectiveKind::all_to_all;
+    const bool has_pieces =
+        kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
     if (!has_pieces || fact.collective.order.empty() || fact.output.empty()) return;
     const std::vector<Completion::Part>& members = fact.completion.members;
     std::vector<std::vector<std::uint8_t>> pieces(members.size());
@@ -308,8 +311,7 @@ void Process::check_rest(const Tensor& tensor, const LaunchFact& fact) {
     const std::vector<std::uint8_t>& before = tensor.in_place ? fact.input : tensor.receive_before;
     const std::vector<std::uint8_t>& after = memory(tensor.in_place ? tensor.send : tensor.receive);
     std::uint64_t written = result_bytes(fact, own_peer());
-    if (!good && fact.collective.capacity != 0)
-        written = fact.collective.capacity * element_bytes(fact.shape.type);
+    if (!good && fact.collective.capacity != 0) written = fact.collective.capacity * element_bytes(fact.shape.type);
     written = std::min<std::uint64_t>(written, after.size());
     if (lie_ == Lie::rest_written && good && written < after.size())
         memory(tensor.in_place ? tensor.send : tensor.receive).back() ^= 1;
@@ -351,13 +353,10 @@ bool may_have_received(const Scenario& scenario, const LaunchFact& fact, const U
     case CollectiveKind::reduce: return told(all) || (!is_root && told(0));
     // All but the part that it starts, which is that of its predecessor.
     case CollectiveKind::reduce_scatter:
-        return std::any_of(c.members.begin(), c.members.end(), [&](const Completion::Part& other) {
-            return other.peer != own && told(all - other.count);
-        });
-    case CollectiveKind::gather:
-        return is_root ? told(pieces - own_piece) : elements <= pieces - own_piece;
-    case CollectiveKind::scatter:
-        return is_root ? told(0) : elements >= own_piece && elements <= pieces;
+        return std::any_of(c.members.begin(), c.members.end(),
+                           [&](const Completion::Part& other) { return other.peer != own && told(all - other.count); });
+    case CollectiveKind::gather: return is_root ? told(pieces - own_piece) : elements <= pieces - own_piece;
+    case CollectiveKind::scatter: return is_root ? told(0) : elements >= own_piece && elements <= pieces;
     case CollectiveKind::all_to_all: return elements >= pieces - own_piece;
     case CollectiveKind::send: return c.received_bytes == result_bytes(fact, own);
     default: return told(0);

@@ -38,15 +38,21 @@ public:
     // Elements of this process's piece of `count`. The pieces of `world` processes are the whole; more get nothing.
     std::uint64_t piece(const Scenario& scenario, const Ledger& ledger, const Key& key, std::uint64_t count,
                         std::uint32_t world, std::uint32_t process);
+    // This process's collective was refused because the pieces are not the whole. One that hangs may still have a piece,
+    // although it was removed. All members ask again after each refusal, so who does not ask between some is no member.
+    void misfit(const Key& key, std::uint32_t process) { misfits_[{key, process}].push_back(++moment_); }
 
 private:
     struct Pieces {
         std::vector<std::uint64_t> counts;
         std::vector<std::uint32_t> processes;  // in the order in which they asked
+        std::map<std::uint32_t, std::uint64_t> asked_at;
     };
     std::map<Key, core::Uuid> roots_;
     std::set<core::Uuid> refused_;
     std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
+    std::map<std::pair<Key, std::uint32_t>, std::vector<std::uint64_t>> misfits_;
+    std::uint64_t moment_ = 0;  // counts what the two above have seen
 };
 
 // All members have the same result.

@@ -492,6 +492,7 @@ void Process::returned(std::size_t index, const Completion& c) {
     }
     check_rest(tensor, fact);
     if (c.cause.has(CauseKind::root_not_member)) shared_.agreements.refused(fact.collective.root);
+    if (c.cause.has(CauseKind::pieces_misfit)) shared_.agreements.misfit(agreement_of(tensor), number_);
     if ((c.result != Result::success || !tensor.in_place) && send != fact.input) {
         world_.violate("restore",
                        formatted("the input of tag {} on {} differs after {}", tensor.tag, sim::Trace::name(node_),

@@ -28,7 +28,7 @@ def test_each_pair(run_peers: RunPeers, make: Any, launched: bool) -> None:  # n
                     if at == sender:
                         array = own(sender, size, make)
                         info = outcome(communicator, "send", launched, array, to=members[receiver], tag=9)
-                        assert equal(array, own(sender, size)) and info.tx_bytes == size * 4
+                        assert equal(array, own(sender, size)) and info.tx_bytes >= size * 4
                     else:
                         array = make.full((size + 2,), -1, dtype=make.float32)
                         info = outcome(communicator, "recv", launched, array, source=members[sender], tag=9)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pccl
 import pytest
-from conftest import PATIENCE_S, run_threads, wait_until
+from conftest import PATIENCE_S, in_one_run, run_threads, wait_until
 from pccl import Gathered, Member
 from test_collectives import SIZES, check_info, equal, introduced, make, outcome, own  # noqa: F401
 
@@ -218,11 +218,14 @@ def test_bytes_that_are_sent(run_peers: RunPeers, world: int) -> None:
             communicator.all_to_all(whole, room).tx_bytes,
         )
 
-    gathered, scattered, exchanged = zip(*run_peers(world, body), strict=True)
-    # One piece over each number of links up to world - 1; in an all_to_all from each member, shared evenly by all.
-    pieces = world * (world - 1) // 2
-    assert sum(gathered) == sum(scattered) == pieces * size
-    assert exchanged == (pieces * size,) * world
+    def check(sent: list[tuple[int, ...]]) -> None:
+        gathered, scattered, exchanged = zip(*sent, strict=True)
+        # One piece over each number of links up to world - 1; in an all_to_all from each member, shared evenly by all.
+        pieces = world * (world - 1) // 2
+        assert sum(gathered) == sum(scattered) == pieces * size
+        assert exchanged == (pieces * size,) * world
+
+    in_one_run(lambda: run_peers(world, body), check)
 
 
 def test_arguments_that_can_never_work(run_peers: RunPeers) -> None:

@@ -30,6 +30,7 @@ bool last_message_has(const pcclComm_t* comm, const char* text) {
 
 TEST_CASE("three members: an array of any size goes from each to each other") {
     const LocalRun run(3);
+    std::size_t sent_once = 0;
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{800'000}}) {
         for (std::size_t from = 0; from < 3; ++from) {
             for (std::size_t to = 0; to < 3; ++to) {
@@ -60,11 +61,14 @@ TEST_CASE("three members: an array of any size goes from each to each other") {
                     CHECK(same(members[i][1].peer, receiver));
                     CHECK(members[i][1].count == count);
                 }
-                CHECK(infos[0].tx_bytes == count * sizeof(std::uint32_t));
+                // If threads wait for a processor, a connection may seem to stall, and its bytes are sent again.
+                CHECK(infos[0].tx_bytes >= count * sizeof(std::uint32_t));
                 CHECK(infos[1].rx_bytes == count * sizeof(std::uint32_t));
+                sent_once += count > 1000 && infos[0].tx_bytes == count * sizeof(std::uint32_t);
             }
         }
     }
+    CHECK(sent_once > 0);
 }
 
 TEST_CASE("both directions of a pair and other collectives use one tag at the same time") {
