@@ -308,6 +308,16 @@ bool Excuses::control_closed(std::uint32_t node, Instant member_until, Instant l
     });
 }
 
+// A jump by hiccup() and some ticks is a sleep for the master.
+Duration Excuses::jumps_counted(Instant from, Instant until) const {
+    Duration sum = 0;
+    for (const Jump& jump : jumps_) {
+        const bool counts = jump.by < timeouts_.hiccup() + 2 * timeouts_.tick();
+        if (counts && from <= jump.at && jump.at <= until) sum += jump.by;
+    }
+    return sum;
+}
+
 bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bool unconnected) {
     const auto then = [&](const Span& span) {
         return overlap(span.from, later(span.until, notice()), member_until, lost_at);
@@ -318,7 +328,8 @@ bool Excuses::loss(std::uint32_t node, Instant member_until, Instant lost_at, bo
             return true;
     }
     for (const Span& span : control_of(node, false)) {
-        if (then(span) && ends_links(span.until - span.from) && use(Excuse::silence)) return true;
+        const Duration silence = span.until - span.from + jumps_counted(span.from, span.until);
+        if (then(span) && ends_links(silence) && use(Excuse::silence)) return true;
     }
     const std::vector<Span> control = control_of(node, true);
     for (const Span& span : control) {

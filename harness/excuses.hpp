@@ -85,6 +85,8 @@ public:
     // All machines of the run stood still at the same time. No member may be lost for it, but the clock of the world
     // went on.
     void standstill(Instant from, Instant until) { standstills_.push_back({from, until}); }
+    // The master's clock went forward. Unless it takes the jump for a sleep, it counts it as silence of its peers.
+    void master_clock_jump(Instant at, Duration by) { jumps_.push_back({at, by}); }
     // The master comes back without the records that it wrote since `written`.
     void records_lost(Instant written, Instant at) { records_lost_.push_back({written, at}); }
     // The master told all members that the run has ended. From then on that run does not exist any more.
@@ -177,6 +179,10 @@ private:
         Instant from = 0;
         Instant until = 0;
     };
+    struct Jump {
+        Instant at = 0;
+        Duration by = 0;
+    };
     struct Stop {
         std::size_t fault = no_fault;
         Instant at = 0;
@@ -208,6 +214,7 @@ private:
     std::vector<Span> merged(std::vector<Span> spans, Duration gap) const;
     std::vector<Span> control_of(std::uint32_t node, bool with_master) const;
     std::vector<Span> data_of(std::uint32_t node, std::uint32_t other) const;
+    Duration jumps_counted(Instant from, Instant until) const;
     bool ends_links(Duration silence) const { return silence >= timeouts_.peer - beat_; }
 
     core::Timeouts timeouts_;
@@ -228,6 +235,7 @@ private:
     std::vector<std::vector<Late>> late_;  // of each pair of nodes, in that direction
     std::vector<Duration> path_;           // of each pair of nodes, in that direction
     std::vector<Period> standstills_;
+    std::vector<Jump> jumps_;
     std::vector<Stop> stops_;
     std::vector<Period> records_lost_;  // written in that time, and lost at its end
     ExcuseCounts used_{};

@@ -444,7 +444,11 @@ void Injector::link_flaps(const Fault& fault, bool begins) {
     }
 }
 
-void Injector::clock_jumps(const Fault& fault) { world_.jump_clock(played_by(fault.a % nodes()), fault.duration); }
+void Injector::clock_jumps(const Fault& fault) {
+    const std::uint32_t node = played_by(fault.a % nodes());
+    world_.jump_clock(node, fault.duration);
+    if (logical(node) == 0) excuses_.master_clock_jump(world_.now(), fault.duration);
+}
 
 void Injector::took_effect(const Fault& fault) {
     first_at_ = std::min(first_at_, world_.now());

@@ -30,6 +30,7 @@ public:
         return {{"PCCL_STATE_DIR", path_},
                 {"LD_PRELOAD", PCCL_TEST_STALLED_DISK},
                 {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                {"TSAN_OPTIONS", "report_thread_leaks=0"},  // a process may end beside a thread that waits for the disk
                 {"PCCL_TEST_STALLED_WHILE", path_ + "/stalled"}};
     }
     void stall_disk(bool stalled) const {
