@@ -198,11 +198,7 @@ void draw_hanging_disk(Scenario& s, Draw& draw) {
         if (crowd) newcomer.turns = 1;
         s.peers.push_back(newcomer);
     }
-    if (draw.chance(300'000)) {
-        // Those of a crowd leave early. A process that ends loses what its window does not take, also that it leaves.
-        const std::uint32_t least = crowd ? 8 : 1;
-        s.world.network.window_low = s.world.network.window_high = least * draw.number(512, 4'096);
-    }
+    if (draw.chance(300'000)) s.world.network.window_low = s.world.network.window_high = draw.number(512, 4'096);
     lasts(s, at + hangs + 4 * s.timeouts.peer + (crowd ? 10 * second : 0), 0);
 }
 

@@ -34,6 +34,20 @@ bool name_taken(const Scenario& scenario, const Ledger& ledger, const VoteFact& 
     });
 }
 
+// A stranger that knows its name may do so when the link of a newcomer breaks: until its admission it has no seat. The
+// ledger does not know the name of one that was never admitted, but it is not that of another peer.
+bool name_taken_by_stranger(const Ledger& ledger, const Excuses& excuses, const VoteFact& own) {
+    const Uuid& peer = ledger.lives[own.life].peer;
+    return std::any_of(ledger.stranger_hellos.begin(), ledger.stranger_hellos.end(), [&](const auto& hello) {
+        if (hello.name.empty() || hello.at > own.end || excuses.counted_until(hello.last_said) < own.begin)
+            return false;
+        if (!peer.is_nil()) return hello.name == short_name(peer);
+        return std::none_of(ledger.lives.begin(), ledger.lives.end(), [&](const Life& other) {
+            return !other.peer.is_nil() && hello.name == short_name(other.peer);
+        });
+    });
+}
+
 // Whether nothing explains that the newcomer was turned away for this reason. Reasons that depend on its path to the
 // master are not judged here.
 bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses& excuses, const VoteFact& own) {
@@ -43,7 +57,8 @@ bool refused_for_nothing(const Scenario& scenario, const Ledger& ledger, Excuses
     const auto ended = [&](bool told) { return excuses.run_ended(node, own.begin, own.end, told); };
     if (why.has(CauseKind::superseded))
         return !touched(Excuse::copied_token) && !touched(Excuse::lost_journal) &&
-               !(name_taken(scenario, ledger, own) && excuses.use(Excuse::liar));
+               !(name_taken(scenario, ledger, own) && excuses.use(Excuse::liar)) &&
+               !(name_taken_by_stranger(ledger, excuses, own) && excuses.use(Excuse::stranger));
     if (why.has(CauseKind::journal_lost) || why.has(CauseKind::other_run))
         return !excuses.touched(node, own.begin, own.end) && !ended(false);
     if (why.has(CauseKind::master_stopped)) return !ended(true);
@@ -68,9 +83,9 @@ sim::Violation check_refusals(const Scenario& scenario, const Ledger& ledger, Ex
             ledger.lives[own.life].liar)
             continue;
         if (refused_for_nothing(scenario, ledger, excuses, own))
-            return {"admission", formatted("{} was turned away [{} us .. {} us] without a reason: {}",
-                                           ledger.name(own.life), own.begin / microsecond, own.end / microsecond,
-                                           to_text(own.completion.cause))};
+            return {"admission",
+                    formatted("{} was turned away [{} us .. {} us] without a reason: {}", ledger.name(own.life),
+                              own.begin / microsecond, own.end / microsecond, to_text(own.completion.cause))};
     }
     return {};
 }

@@ -4,6 +4,7 @@
 #include "core/base/format.hpp"
 #include "core/journal/journal.hpp"
 #include "core/wire/causes.hpp"
+#include "core/wire/convert.hpp"
 #include "harness/collectives.hpp"
 #include "harness/even_world.hpp"
 #include "harness/expectations.hpp"
@@ -166,9 +167,18 @@ public:
         if (const std::string wrong = gangs_.wrong(record); one_master && !wrong.empty()) world_.violate("gang", wrong);
         if (!record.decision().has_removal()) return;
         const auto mates = static_cast<std::uint64_t>(record.decision().removal().mates_size());
-        const bool left = cause_of(record.decision().cause()).kind == CauseKind::left;
+        const bool left = cause_of(record.decision().cause()).kind == CauseKind::left ||
+                          left_unheard(record.decision().removal().uuid());
         if (left && mates == 0) return;
         removals_.insert(removals_.end(), mates + (left ? 0 : 1), world_.now());
+    }
+    // A process that ends loses what its narrow window does not take, perhaps also the word that it leaves.
+    bool left_unheard(const std::string& bytes) const {
+        constexpr std::int64_t narrow = 16'384;
+        Uuid peer;
+        if (scenario_.world.network.window_low > narrow || !read(bytes, peer)) return false;
+        return std::any_of(shared_.ledger.lives.begin(), shared_.ledger.lives.end(),
+                           [&](const Life& life) { return life.peer == peer && life.leaves_at <= world_.now(); });
     }
     void logged(const std::string& text) override {
         rings_.logged(text);
