@@ -136,6 +136,7 @@ void reduce_to_protocol(Scenario& scenario) {
     w.tags = std::min(w.tags, 1u);
     w.elements_max = std::min(w.elements_max, 64u);
     for (PeerPlan& plan : scenario.peers) plan.turns = std::min(plan.turns, 4u);
+    scenario.expectations.clear();  // they count on members that stay longer
     fit_collectives(scenario);
 }
 
@@ -234,8 +235,8 @@ bool slow_uplink(std::int64_t rate) {
     const double before = static_cast<double>(equal.reduce_time) / 1e9;
     const double after = static_cast<double>(unequal.reduce_time) / 1e9;
     const bool good = equal.held() && unequal.held() && after <= 0.6 * before;
-    std::printf("12 peers, one with an eighth of the uplink; all-reduce of 64 MiB %6.2f s -> %6.2f s, x %.2f%s\n", before,
-                after, after / before, good ? "" : "  MISSED");
+    std::printf("12 peers, one with an eighth of the uplink; all-reduce of 64 MiB %6.2f s -> %6.2f s, x %.2f%s\n",
+                before, after, after / before, good ? "" : "  MISSED");
     return good;
 }
 
