@@ -82,10 +82,10 @@ std::uint64_t Agreements::piece(const Scenario& scenario, const Ledger& ledger, 
     auto place = std::find(pieces.processes.begin(), pieces.processes.end(), process);
     if (place >= end_of_seats()) {
         // The piece of one that has gone, if there is such a one.
-        const auto& misfits = misfits_[{key, process}];
+        const std::array<std::uint64_t, 3>& misfits = misfits_[{key, process}];
         const auto has_gone = [&](std::uint32_t other) {
             // A member asks for the next vote once it has heard of the last one, maybe before this process heard of it.
-            if (misfits.size() >= 3 && pieces.asked_at[other] < misfits[misfits.size() - 3]) return true;
+            if (pieces.asked_at[other] < misfits.front()) return true;
             return std::none_of(ledger.lives.begin(), ledger.lives.end(),
                                 [&](const Life& life) { return life.process == other && life.gone_at == open_end; });
         };

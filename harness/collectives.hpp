@@ -11,6 +11,7 @@
 #include "harness/scenario.hpp"
 #include "net-sim/world.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -40,7 +41,10 @@ public:
                         std::uint32_t world, std::uint32_t process);
     // This process's collective was refused because the pieces are not the whole. One that hangs may still have a piece,
     // although it was removed. All members ask again after each refusal, so who does not ask between some is no member.
-    void misfit(const Key& key, std::uint32_t process) { misfits_[{key, process}].push_back(++moment_); }
+    void misfit(const Key& key, std::uint32_t process) {
+        std::array<std::uint64_t, 3>& last = misfits_[{key, process}];
+        last = {last[1], last[2], ++moment_};
+    }
 
 private:
     struct Pieces {
@@ -51,7 +55,7 @@ private:
     std::map<Key, core::Uuid> roots_;
     std::set<core::Uuid> refused_;
     std::map<std::tuple<Key, std::uint32_t, std::uint64_t>, Pieces> pieces_;
-    std::map<std::pair<Key, std::uint32_t>, std::vector<std::uint64_t>> misfits_;
+    std::map<std::pair<Key, std::uint32_t>, std::array<std::uint64_t, 3>> misfits_;  // the last three; 0: none
     std::uint64_t moment_ = 0;  // counts what the two above have seen
 };
 

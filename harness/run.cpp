@@ -173,12 +173,14 @@ public:
         removals_.insert(removals_.end(), mates + (left ? 0 : 1), world_.now());
     }
     // A process that ends loses what its narrow window does not take, perhaps also the word that it leaves.
-    bool left_unheard(const std::string& bytes) const {
+    bool left_unheard(const std::string& bytes) {
         constexpr std::int64_t narrow = 16'384;
         Uuid peer;
         if (scenario_.world.network.window_low > narrow || !read(bytes, peer)) return false;
-        return std::any_of(shared_.ledger.lives.begin(), shared_.ledger.lives.end(),
-                           [&](const Life& life) { return life.peer == peer && life.leaves_at <= world_.now(); });
+        const bool left = std::any_of(shared_.ledger.lives.begin(), shared_.ledger.lives.end(), [&](const Life& life) {
+            return life.peer == peer && life.leaves_at <= world_.now();
+        });
+        return left && excuses_.use(Excuse::narrow_path);
     }
     void logged(const std::string& text) override {
         rings_.logged(text);
