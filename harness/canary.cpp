@@ -211,7 +211,9 @@ void overrule(Ledger& ledger, const std::vector<SyncFact*>& sync) {
     dead.life = static_cast<std::uint32_t>(ledger.lives.size());
     dead.end = open_end;
     ledger.lives.push_back(life);
-    ledger.syncs.insert(ledger.syncs.begin() + (sync[2] - ledger.syncs.data()), dead);
+    const auto place =
+        std::find_if(ledger.syncs.begin(), ledger.syncs.end(), [&](const SyncFact& fact) { return &fact == sync[2]; });
+    ledger.syncs.insert(place, dead);
 }
 
 // All members submit the revision of before, and the content of one of them wins. This one said only after the call

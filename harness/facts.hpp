@@ -78,7 +78,7 @@ inline bool sent_false_bytes(const Ledger& ledger, std::uint32_t node, core::Ins
 }
 
 template <class Fact>
-std::vector<Intervals> by_life(const Ledger& ledger, const std::vector<Fact>& facts) {
+std::vector<Intervals> by_life(const Ledger& ledger, const Facts<Fact>& facts) {
     std::vector<Intervals> index(ledger.lives.size());
     for (std::size_t i = 0; i < facts.size(); ++i) index[facts[i].life].add(i, facts[i].begin, facts[i].end);
     return index;

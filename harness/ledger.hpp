@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,10 @@ enum class CallKind : std::uint8_t {
 };
 const char* to_text(CallKind kind);
 
+// In the order in which they began. A fact is large, so it stays where it is when the list grows.
+template <class Fact>
+using Facts = std::deque<Fact>;
+
 struct VoteFact {  // connect, update_topology, are_peers_pending, optimize
     CallKind kind = CallKind::connect;
     std::uint32_t process = 0;
@@ -100,9 +105,9 @@ struct SyncFact {
 
 struct Ledger {
     std::vector<Life> lives;
-    std::vector<VoteFact> votes;
-    std::vector<LaunchFact> launches;
-    std::vector<SyncFact> syncs;
+    Facts<VoteFact> votes;
+    Facts<LaunchFact> launches;
+    Facts<SyncFact> syncs;
     // A stranger asked to be a member. It may be counted as one until some time after its last message.
     struct StrangerHello {
         Instant at = 0;

@@ -48,6 +48,25 @@ bool is_member(const MasterStatus::Peer& peer) {
     return peer.state != MasterStatus::PeerState::joining && peer.state != MasterStatus::PeerState::unreachable;
 }
 
+// Whether one of the latest operations carried what the completion reports, perhaps with one of the latest parts that left
+// ahead of its start. The list is long, so all of it is searched only if not.
+bool carried_lately(const std::vector<sim::Carried::Part>& parts, const Completion& completion) {
+    constexpr std::size_t latest = 16;
+    const std::size_t first = parts.size() - std::min(parts.size(), latest);
+    const auto fits = [&](std::uint64_t sent_ahead, std::uint64_t landed_ahead) {
+        return std::any_of(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end(),
+                           [&](const sim::Carried::Part& part) {
+                               return !part.state && part.sent + sent_ahead == completion.sent_bytes &&
+                                      part.landed + landed_ahead >= completion.received_bytes;
+                           });
+    };
+    if (fits(0, 0)) return true;
+    for (std::size_t i = first; i < parts.size(); ++i) {
+        if (!parts[i].state && is_ahead(parts[i].op) && fits(parts[i].sent, parts[i].landed)) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 // Some operation of this process must have carried the reported byte counts. Its `landed` may be larger: if a slice
@@ -55,7 +74,7 @@ bool is_member(const MasterStatus::Peer& peer) {
 std::string Numbers::bytes_of_reduction(sim::Carried& carried, const Completion& completion, const Told& told) {
     if (completion.sent_bytes == 0 && completion.received_bytes == 0) return {};
     const std::vector<sim::Carried::Part>& parts = carried.parts();
-    // Nearly always, one of the latest operations carried all of it. The list is long, so only other cases need the rest.
+    if (carried_lately(parts, completion)) return {};
     if (std::any_of(parts.rbegin(), parts.rend(), [&](const sim::Carried::Part& part) {
             return !part.state && part.sent == completion.sent_bytes && part.landed >= completion.received_bytes;
         }))
@@ -103,8 +122,7 @@ std::string Numbers::bytes_of_many(sim::Carried& carried, const Completion& comp
         sent += part.state ? 0 : part.sent;
         landed += part.state ? 0 : part.landed;
     }
-    if (all)
-        std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return !part.state && part.sent != 0; });
+    if (all) carried.erase_if([](const sim::Carried::Part& part) { return !part.state && part.sent != 0; });
     return first_of({all ? equal("bytes sent by a call for many tags", completion.sent_bytes, sent)
                          : at_most("bytes sent by a call for many tags", completion.sent_bytes, sent),
                      at_most("bytes received by a call for many tags", completion.received_bytes, landed)});
@@ -121,7 +139,7 @@ std::string Numbers::bytes_of_sync(sim::Carried& carried, const Completion& comp
         sent += part.state ? part.sent : 0;
         landed += part.state ? part.landed : 0;
     }
-    std::erase_if(carried.parts(), [](const sim::Carried::Part& part) { return part.state; });
+    carried.erase_if([](const sim::Carried::Part& part) { return part.state; });
     const auto hold = unsure ? at_most : equal;
     return first_of({hold("bytes sent by a synchronization", completion.sent_bytes, sent),
                      hold("bytes received by a synchronization", completion.received_bytes, landed)});
@@ -282,9 +300,9 @@ std::string Numbers::status(const Told& told, const PeerMachine& peer, GroupId i
                          equal("groups", now.groups.size(), a.groups),
                          equal("members of the largest group", largest, a.largest_group),
                          equal("gangs",
-                               static_cast<std::uint64_t>(std::count_if(
-                                   now.gangs.begin(), now.gangs.end(),
-                                   [](const MasterStatus::Gang& gang) { return gang.admitted; })),
+                               static_cast<std::uint64_t>(
+                                   std::count_if(now.gangs.begin(), now.gangs.end(),
+                                                 [](const MasterStatus::Gang& gang) { return gang.admitted; })),
                                a.gangs)});
     }
     return {};
@@ -333,7 +351,7 @@ void Numbers::told(std::uint32_t node, const Command& command, const Completion&
         told.connects += good ? 1 : 0;
         told.life_committed = 0;
         told.syncs_unsure = false;
-        driver.carried().parts().clear();
+        driver.carried().clear();
     } else if (std::get_if<CommandUpdateTopology>(&command) != nullptr) {
         told.updates += good ? 1 : 0;
         look = good;
@@ -411,8 +429,7 @@ bool fits_unequal_parts(const Scenario& scenario, const LaunchFact& fact) {
     if ((scenario.workload.optimize_per_mille == 0 && !hosts) || fact.completion.world < 3 ||
         shape.count < scenario.limits.unequal_parts_bytes_min / element)
         return false;
-    const std::uint64_t slice =
-        numeric::elements_within(shape.quantization, shape.type, scenario.limits.slice_bytes);
+    const std::uint64_t slice = numeric::elements_within(shape.quantization, shape.type, scenario.limits.slice_bytes);
     const std::uint64_t full = numeric::wire_bytes(shape.quantization, shape.type, slice);
     const std::uint64_t whole = shape.count / slice * full;
     const std::uint64_t received = fact.completion.received_bytes;

@@ -83,10 +83,11 @@ void Process::frozen(Instant until) {
 
 // A program that hangs or ends may never look at the answer of a vote.
 void Process::note_answered(const Slot& slot) {
-    const auto vote = std::find_if(ledger_.votes.rbegin(), ledger_.votes.rend(), [&](const VoteFact& fact) {
-        return fact.process == number_ && fact.kind == slot.kind && fact.begin == slot.begin;
-    });
-    if (vote != ledger_.votes.rend() && vote->answered == open_end) vote->answered = now();
+    for (auto vote = ledger_.votes.rbegin(); vote != ledger_.votes.rend() && vote->begin >= slot.begin; ++vote) {
+        if (vote->process != number_ || vote->kind != slot.kind || vote->begin != slot.begin) continue;
+        if (vote->answered == open_end) vote->answered = now();
+        return;
+    }
 }
 
 // Attributes that change outside a completion mean that the communicator is lost.

@@ -74,6 +74,11 @@ std::uint32_t Process::odd_schema(Schema& schema) {
 
 std::vector<std::uint8_t> Process::state_bytes(const Schema& schema, bool may_differ) {
     std::vector<std::uint8_t> all;
+    std::uint64_t bytes_most = 0;
+    for (const StateEntry& entry : schema) {
+        if (entry.allow_content_inequality == may_differ) bytes_most += memory(entry.buffer).size();
+    }
+    all.reserve(static_cast<std::size_t>(bytes_most));
     for (const StateEntry& entry : schema) {
         if (entry.allow_content_inequality != may_differ) continue;
         const std::vector<std::uint8_t>& bytes = memory(entry.buffer);

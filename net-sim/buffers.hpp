@@ -12,8 +12,10 @@
 #include "core/numeric/kernels.hpp"
 
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -79,17 +81,18 @@ public:
     explicit Buffers(Zeros* zeros) : zeros_(zeros) {}
 
     bool symbolic() const { return zeros_ != nullptr; }
-    // The content, empty if the memory is symbolic. Null: no such buffer.
+    // The content, empty if the memory is symbolic or large memory of the machine. Null: no such buffer.
     std::vector<std::uint8_t>* find(BufferId id) {
         const auto found = memory_.find(id);
         return found == memory_.end() ? nullptr : &found->second.content;
     }
-    // New memory is filled with a pattern that no test data contains.
+    // New memory is filled with a pattern that no test data contains. Large memory of the machine is zero: most of it is
+    // payload of bandwidth tests that nobody touches, and the system gives zeros page by page.
     bool add(BufferId id, std::uint64_t bytes) {
         const auto [entry, added] = memory_.try_emplace(id);
         if (added) {
             entry->second.bytes = bytes;
-            if (!symbolic()) entry->second.content.assign(static_cast<std::size_t>(bytes), std::uint8_t{0xCD});
+            if (!symbolic()) entry->second.fill(bytes, (id & 1) != 0);
         }
         if (added && (id & 1) != 0) {
             machine_bytes_ += bytes;
@@ -109,7 +112,10 @@ public:
         return found != memory_.end() && ref.offset <= found->second.bytes &&
                ref.length <= found->second.bytes - ref.offset;
     }
-    std::uint8_t* at(const BufferRef& ref) { return find(ref.id)->data() + ref.offset; }  // real memory only
+    std::uint8_t* at(const BufferRef& ref) {  // real memory only
+        Memory& memory = memory_.find(ref.id)->second;
+        return (memory.zeros ? memory.zeros.get() : memory.content.data()) + ref.offset;
+    }
     std::uint64_t checksum(const BufferRef& ref) {
         return symbolic() ? zeros_->checksum(ref.length) : core::numeric::checksum64(at(ref), ref.length);
     }
@@ -167,10 +173,19 @@ private:
         Use use = Use::send;
         bool writes = false;
     };
+    static constexpr std::uint64_t large_bytes = 16 << 20;
     struct Memory {
+        struct Free {
+            void operator()(std::uint8_t* memory) const { std::free(memory); }
+        };
+        void fill(std::uint64_t size, bool of_machine) {
+            if (of_machine && size >= large_bytes) zeros.reset(static_cast<std::uint8_t*>(std::calloc(size, 1)));
+            if (!zeros) content.assign(static_cast<std::size_t>(size), std::uint8_t{0xCD});
+        }
         std::uint64_t bytes = 0;
         std::vector<std::uint8_t> content;
-        Ranges writes, reads;  // symbolic memory only
+        std::unique_ptr<std::uint8_t, Free> zeros;  // large memory of the machine
+        Ranges writes, reads;                       // symbolic memory only
     };
     Zeros* zeros_ = nullptr;
     std::unordered_map<BufferId, Memory> memory_;  // never iterated

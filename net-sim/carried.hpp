@@ -5,6 +5,7 @@
 #include "core/wire/frame.hpp"
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 namespace pccl::sim {
@@ -31,11 +32,21 @@ public:
     }
     // A vote carried the input of a reduction, and its answer the result. Both have the same length.
     void in_vote(std::uint64_t bytes) {
+        places_[0][0] = parts_.size();
         parts_.push_back(Part{0, false, bytes, bytes});
         slices_sent_ += bytes;
         slices_landed_ += bytes;
     }
-    std::vector<Part>& parts() { return parts_; }
+    const std::vector<Part>& parts() const { return parts_; }
+    void clear() {
+        erase_if([](const Part&) { return true; });
+    }
+    template <class Condition>
+    void erase_if(Condition condition) {
+        if (std::erase_if(parts_, condition) == 0) return;
+        for (auto& places : places_) places.clear();
+        for (std::size_t i = 0; i < parts_.size(); ++i) places_[parts_[i].state][parts_[i].op] = i;
+    }
     // Bytes of all reductions.
     std::uint64_t slices_sent() const { return slices_sent_; }
     std::uint64_t slices_landed() const { return slices_landed_; }
@@ -43,13 +54,13 @@ public:
 private:
     Part& part(const core::wire::BulkHeader& header) {
         const bool state = header.phase == 2;
-        for (std::size_t i = parts_.size(); i-- != 0;) {
-            if (parts_[i].op == header.op && parts_[i].state == state) return parts_[i];
-        }
-        return parts_.emplace_back(Part{header.op, state, 0, 0});
+        const auto [place, added] = places_[state].try_emplace(header.op, parts_.size());
+        if (added) parts_.push_back(Part{header.op, state, 0, 0});
+        return parts_[place->second];
     }
 
     std::vector<Part> parts_;
+    std::unordered_map<core::OpId, std::size_t> places_[2];  // of an operation's last part, by `state`
     std::uint64_t slices_sent_ = 0, slices_landed_ = 0;
 };
 

@@ -42,8 +42,13 @@ BufferId Driver::add_application_buffer(std::uint64_t bytes) {
 }
 
 Driver::Link* Driver::find(LinkId id) {
-    const auto found = links_.find(id);
-    return found == links_.end() || found->second->gone ? nullptr : found->second.get();
+    // Most calls ask for the same link as the one before.
+    if (found_last_ == nullptr || found_last_->id != id) {
+        const auto found = links_.find(id);
+        if (found == links_.end()) return nullptr;
+        found_last_ = found->second.get();
+    }
+    return found_last_->gone ? nullptr : found_last_;
 }
 
 void Driver::drop(Link& link) {
@@ -55,6 +60,7 @@ void Driver::drop(Link& link) {
 }
 
 void Driver::tidy() {
+    if (!gone_.empty()) found_last_ = nullptr;
     for (const LinkId id : gone_) links_.erase(id);
     gone_.clear();
 }
@@ -184,6 +190,7 @@ void Driver::on(OpenLink& effect) {
     if (is_confined(effect.target))
         return contract_broken(formatted("dials {}, an address of its own host", to_text(effect.target)));
     const std::uint32_t connection = world_.network_.dial(node_, effect.link, effect.target, effect.source_port);
+    found_last_ = nullptr;
     links_[effect.link] = std::make_unique<Link>(effect.link, connection, 0, limits_);
     if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 0, node_);
 }

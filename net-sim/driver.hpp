@@ -198,6 +198,7 @@ private:
     std::unique_ptr<Machine> machine_;
     core::Limits limits_;
     std::unordered_map<LinkId, std::unique_ptr<Link>> links_;  // only flushing() and has_spoken_on() iterate over it
+    Link* found_last_ = nullptr;                               // in links_
     std::vector<LinkId> gone_;                                 // dropped; tidy() erases them when no reference is left
     Buffers buffers_;
     Carried carried_;
@@ -206,7 +207,7 @@ private:
     std::vector<Operation> operations_;
     std::vector<Waiting> waiting_;
     core::Effects effects_;
-    core::Effects forged_;  // what a member that lies says besides
+    core::Effects forged_;                   // what a member that lies says besides
     std::vector<LinkId> dirty_;              // may have new output, which leaves after all effects of the event
     std::vector<std::uint8_t> leaving_;      // the bytes of one write, in pump()
     std::vector<ZeroRun> leaving_zeros_;     // the zeros between them

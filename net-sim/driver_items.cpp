@@ -33,6 +33,7 @@ void Driver::handle(const Item& item) {
         const std::uint32_t from = world_.network_.peer_of(connection, 1);
         if (stopped_ || (world_.is_master(node_) && world_.revoked(from)))
             return world_.network_.close(connection, 1, false);
+        found_last_ = nullptr;
         auto& link = links_[item.a] = std::make_unique<Link>(item.a, connection, 1, limits_);
         link->opened = true;
         if (world_.recorder_ != nullptr) world_.recorder_->link_begins(connection, 1, node_);

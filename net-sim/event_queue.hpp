@@ -58,22 +58,24 @@ public:
     void push(Item item) {
         item.sequence = ++sequence_;
         heap_.push_back(item);
-        std::push_heap(heap_.begin(), heap_.end(), later);
+        std::push_heap(heap_.begin(), heap_.end(), Later{});
     }
     bool empty() const { return heap_.empty(); }
     std::size_t size() const { return heap_.size(); }
     Instant next_time() const { return heap_.empty() ? core::never : heap_.front().time; }
     Item pop() {
-        std::pop_heap(heap_.begin(), heap_.end(), later);
+        std::pop_heap(heap_.begin(), heap_.end(), Later{});
         const Item item = heap_.back();
         heap_.pop_back();
         return item;
     }
 
 private:
-    static bool later(const Item& left, const Item& right) {
-        return left.time != right.time ? left.time > right.time : left.sequence > right.sequence;
-    }
+    struct Later {  // a type, so that the heap's loops contain its code
+        bool operator()(const Item& left, const Item& right) const {
+            return left.time != right.time ? left.time > right.time : left.sequence > right.sequence;
+        }
+    };
     std::vector<Item> heap_;
     std::uint64_t sequence_ = 0;
 };

@@ -199,7 +199,7 @@ void append(std::string& out, Record kind, std::uint64_t index, Fill fill) {
 // --- writing ---------------------------------------------------------------------------------------------------------
 
 template <class Fact, class Begin, class End>
-void FactsWriter::write_list(const std::vector<Fact>& facts, Progress& progress, Begin begin, End end) {
+void FactsWriter::write_list(const Facts<Fact>& facts, Progress& progress, Begin begin, End end) {
     for (; progress.begun < facts.size(); ++progress.begun) {
         begin(progress.begun, facts[progress.begun]);
         progress.open.push_back(progress.begun);
@@ -284,14 +284,14 @@ bool read_file(const std::string& path, std::string& bytes) {
 }
 
 template <class Fact, class Fill>
-bool begins(std::vector<Fact>& facts, std::uint64_t index, Fill fill) {
+bool begins(Facts<Fact>& facts, std::uint64_t index, Fill fill) {
     if (index != facts.size()) return false;
     facts.emplace_back();
     fill(facts.back());
     return true;
 }
 template <class Fact, class Fill>
-bool ends(std::vector<Fact>& facts, std::uint64_t index, Fill fill) {
+bool ends(Facts<Fact>& facts, std::uint64_t index, Fill fill) {
     if (index >= facts.size()) return false;
     fill(facts[index]);
     return true;
@@ -338,7 +338,7 @@ bool read_record(Decoder& code, ProcessFacts& facts) {
 }
 
 template <class Fact>
-void add_facts(std::vector<Fact>& all, std::vector<Fact> some, std::uint32_t first_life) {
+void add_facts(Facts<Fact>& all, Facts<Fact> some, std::uint32_t first_life) {
     for (Fact& fact : some) {
         fact.life += first_life;
         all.push_back(std::move(fact));
@@ -346,7 +346,7 @@ void add_facts(std::vector<Fact>& all, std::vector<Fact> some, std::uint32_t fir
 }
 
 template <class Fact>
-void order(std::vector<Fact>& facts) {
+void order(Facts<Fact>& facts) {
     std::stable_sort(facts.begin(), facts.end(), [](const Fact& x, const Fact& y) { return x.begin < y.begin; });
 }
 

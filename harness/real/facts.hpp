@@ -33,7 +33,7 @@ private:
         std::vector<std::size_t> open;  // begin written, end not written yet
     };
     template <class Fact, class Begin, class End>
-    void write_list(const std::vector<Fact>& facts, Progress& progress, Begin begin, End end);
+    void write_list(const Facts<Fact>& facts, Progress& progress, Begin begin, End end);
 
     int descriptor_;
     std::string pending_;
