@@ -416,10 +416,6 @@ bool parse_range(const std::string& text, Choice& choice) {
 
 }  // namespace
 
-// Read by jemalloc when the program starts. Freed memory stays with the process, because the next seed needs it again.
-extern "C" [[gnu::visibility("default")]] const char* malloc_conf;
-const char* malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
-
 int main(int argc, char** argv) {
     Choice choice;
     std::string range;
